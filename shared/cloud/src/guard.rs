@@ -1,0 +1,201 @@
+//! What became of a guarded write, told apart by type, because the caller's next step differs.
+//!
+//! | what happened | type | next step |
+//! | --- | --- | --- |
+//! | the write was made | [`Guard::Passed`] | go on |
+//! | the condition was false | [`Guard::Failed`], with the item as it was | an answer: tell the user, or decide again on the item |
+//! | a transaction was cancelled by a condition | [`Transaction::Cancelled`], which item, by name | the same |
+//! | somebody else's transaction held the item | [`CloudError::Conflict`] | decide again |
+//! | too much for the partition | [`CloudError::Throttled`] | slow down, then the same write again |
+//! | no answer came | [`CloudError::Unknown`] | ask what happened, by the identity the write carried |
+//! | anything else | [`CloudError::Other`] | a bug or a wrong set-up; nothing to retry |
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::AttributeValue;
+use std::collections::HashMap;
+use std::fmt;
+
+/// An item as DynamoDB gives it.
+pub type Item = HashMap<String, AttributeValue>;
+
+/// A fault of the infrastructure. A guard that fails is not one of these.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudError {
+    /// More than the partition or the table may take. The write was not made.
+    #[error("throttled: {0}")]
+    Throttled(String),
+    /// Another transaction held one of the items. The write was not made.
+    #[error("conflict with another transaction: {0}")]
+    Conflict(String),
+    /// No answer came: the write may or may not have been made.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// A wrong request, a missing table, missing permissions.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl<E, R> From<SdkError<E, R>> for CloudError
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    R: fmt::Debug,
+{
+    fn from(error: SdkError<E, R>) -> Self {
+        match &error {
+            SdkError::ServiceError(service) => {
+                let code = service.err().code().unwrap_or("no error code");
+                let text = format!("{code}: {}", service.err().message().unwrap_or("no message"));
+                match code {
+                    "ProvisionedThroughputExceededException"
+                    | "ThrottlingException"
+                    | "RequestLimitExceeded" => Self::Throttled(text),
+                    "TransactionConflictException" | "TransactionInProgressException" => {
+                        Self::Conflict(text)
+                    }
+                    // A server that fails may have failed after the write.
+                    "InternalServerError" | "ServiceUnavailable" | "InternalFailure" => {
+                        Self::Unknown(text)
+                    }
+                    _ => Self::Other(text),
+                }
+            }
+            SdkError::ConstructionFailure(_) => Self::Other(chain(&error)),
+            // Timeouts, broken connections, unreadable answers: the request may have arrived.
+            _ => Self::Unknown(chain(&error)),
+        }
+    }
+}
+
+/// The error and what caused it, on one line: the SDK's own text says only "dispatch failure".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// What became of one guarded write.
+#[derive(Debug)]
+pub enum Guard<T> {
+    /// The condition held and the write was made.
+    Passed(T),
+    /// The condition was false; nothing was written. Holds the item as it was if the request
+    /// asked for it with `ReturnValuesOnConditionCheckFailure = ALL_OLD` and there was one.
+    Failed(Option<Item>),
+}
+
+/// Turns the SDK's answer to one guarded write into a [`Guard`].
+pub trait Guarded<T> {
+    /// A false condition becomes an answer; faults stay errors.
+    fn guarded(self) -> Result<Guard<T>, CloudError>;
+}
+
+macro_rules! guarded_write {
+    ($($error:ident),+) => {$(
+        impl<T> Guarded<T> for Result<T, SdkError<$error>> {
+            fn guarded(self) -> Result<Guard<T>, CloudError> {
+                match self {
+                    Ok(output) => Ok(Guard::Passed(output)),
+                    Err(SdkError::ServiceError(service))
+                        if service.err().is_conditional_check_failed_exception() =>
+                    {
+                        match service.into_err() {
+                            $error::ConditionalCheckFailedException(failed) => {
+                                Ok(Guard::Failed(failed.item))
+                            }
+                            other => Err(CloudError::Other(other.to_string())),
+                        }
+                    }
+                    Err(other) => Err(other.into()),
+                }
+            }
+        }
+    )+};
+}
+guarded_write!(PutItemError, UpdateItemError, DeleteItemError);
+
+/// What became of a transaction.
+#[derive(Debug)]
+pub enum Transaction<T> {
+    /// All of it was written.
+    Committed(T),
+    /// At least one condition was false; nothing was written.
+    Cancelled(Cancellation),
+}
+
+/// Which items of a transaction stood in the way.
+#[derive(Debug)]
+pub struct Cancellation {
+    /// The name of every item whose condition was false, with the item as it was.
+    pub failed: Vec<(&'static str, Option<Item>)>,
+}
+
+impl Cancellation {
+    /// The item of that name as it was, if its condition was false.
+    /// The outer option says whether it was; the inner one whether there was an item.
+    pub fn failed(&self, name: &str) -> Option<Option<&Item>> {
+        self.failed
+            .iter()
+            .find(|(failed, _)| *failed == name)
+            .map(|(_, item)| item.as_ref())
+    }
+}
+
+/// Turns the SDK's answer to a transaction into a [`Transaction`].
+pub trait GuardedTransaction<T> {
+    /// `names` are the items of the transaction in the order they were given. DynamoDB reports
+    /// its reasons in that order and by no other name.
+    fn guarded(self, names: &[&'static str]) -> Result<Transaction<T>, CloudError>;
+}
+
+impl<T> GuardedTransaction<T> for Result<T, SdkError<TransactWriteItemsError>> {
+    fn guarded(self, names: &[&'static str]) -> Result<Transaction<T>, CloudError> {
+        let error = match self {
+            Ok(output) => return Ok(Transaction::Committed(output)),
+            Err(error) => error,
+        };
+        let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
+            error.as_service_error()
+        else {
+            return Err(error.into());
+        };
+        let reasons = cancelled.cancellation_reasons();
+        let because = |code: &str| -> Vec<_> {
+            std::iter::zip(names, reasons)
+                .filter(|(_, reason)| reason.code() == Some(code))
+                .collect()
+        };
+        // A false condition is a fact about the data. It outranks a conflict or a throttle on
+        // another item of the same transaction, which say only that the time was bad.
+        let failed = because("ConditionalCheckFailed");
+        if !failed.is_empty() {
+            return Ok(Transaction::Cancelled(Cancellation {
+                failed: failed
+                    .into_iter()
+                    .map(|(name, reason)| (*name, reason.item.clone()))
+                    .collect(),
+            }));
+        }
+        let say = |found: Vec<(&&'static str, _)>| {
+            found.iter().map(|(name, _)| **name).collect::<Vec<_>>().join(", ")
+        };
+        let conflicts = because("TransactionConflict");
+        if !conflicts.is_empty() {
+            return Err(CloudError::Conflict(say(conflicts)));
+        }
+        for code in ["ThrottlingError", "ProvisionedThroughputExceeded"] {
+            let found = because(code);
+            if !found.is_empty() {
+                return Err(CloudError::Throttled(say(found)));
+            }
+        }
+        Err(error.into())
+    }
+}

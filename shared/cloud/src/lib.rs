@@ -1,0 +1,280 @@
+//! Where clients come from.
+//!
+//! [`connect`] gives a [`Cloud`]: plain SDK clients for DynamoDB, DynamoDB Streams, SQS and S3, a
+//! Redis connection, a [`Clock`], [`Ids`] and [`Names`]. Which services run behind it is one
+//! switch, read in [`backend`]. Every call the clients make passes the [`tap`].
+//!
+//! In reading order:
+//! - [`backend`]: the switch and its three settings, embedded, docker and aws;
+//! - [`tables`]: tables as data;
+//! - [`guard`]: what became of a guarded write;
+//! - [`tap`]: the seam everything passes;
+//! - [`clock`], [`ids`], [`names`]: what tests turn, count and prefix.
+
+mod aws;
+pub mod backend;
+pub mod clock;
+mod docker;
+mod embedded;
+pub mod guard;
+pub mod ids;
+mod metering;
+pub mod names;
+pub mod tables;
+pub mod tap;
+
+pub use backend::{
+    Backend, ConnectError, Options, TEST_EPOCH, connect, connect_for_tests, connect_with,
+};
+pub use clock::{Clock, Millis};
+pub use guard::{Cancellation, CloudError, Guard, Guarded, GuardedTransaction, Item, Transaction};
+pub use ids::Ids;
+pub use names::Names;
+#[cfg(feature = "redis")]
+pub use tap::redis::RedisConnection;
+pub use tap::{Tap, as_actor};
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Clients and what goes with them. Clones share everything.
+#[derive(Clone)]
+pub struct Cloud {
+    backend: Backend,
+    clients: Clients,
+    beside: Clients,
+    clock: Clock,
+    ids: Ids,
+    names: Names,
+    tap: Tap,
+    #[cfg(feature = "redis")]
+    redis: Arc<Redis>,
+    /// Embedded servers stop when the last clone is gone.
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+#[derive(Clone)]
+struct Clients {
+    dynamodb: aws_sdk_dynamodb::Client,
+    #[cfg(feature = "streams")]
+    streams: aws_sdk_dynamodbstreams::Client,
+    #[cfg(feature = "sqs")]
+    sqs: aws_sdk_sqs::Client,
+    #[cfg(feature = "s3")]
+    s3: aws_sdk_s3::Client,
+    tapped: bool,
+}
+
+/// What a backend brings.
+struct Parts {
+    shared: SdkConfig,
+    http: SharedHttpClient,
+    /// DynamoDB and Streams, SQS, S3: where the backend chose the address.
+    endpoints: [Option<String>; 3],
+    path_style: bool,
+    #[cfg(feature = "redis")]
+    redis: RedisAddress,
+    keep: Arc<dyn Any + Send + Sync>,
+}
+
+#[cfg(feature = "redis")]
+enum RedisAddress {
+    At(String),
+    /// Started when it is first asked for.
+    Embedded(Option<std::path::PathBuf>),
+    /// Not known, and why. An error only for those who use it.
+    Missing(String),
+}
+
+#[cfg(feature = "redis")]
+struct Redis {
+    address: RedisAddress,
+    connection: tokio::sync::OnceCell<redis::aio::ConnectionManager>,
+}
+
+const LOCAL_KEY: &str = "archetypes";
+const LOCAL_SECRET: &str = "archetypes-secret";
+
+/// The configuration for services on this machine.
+fn local_config() -> SdkConfig {
+    let credentials = Credentials::new(LOCAL_KEY, LOCAL_SECRET, None, None, "archetypes");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        // The SDK's own retries stay, as in life; only their pauses are short.
+        .retry_config(
+            aws_config::retry::RetryConfig::standard()
+                .with_initial_backoff(Duration::from_millis(1))
+                .with_max_backoff(Duration::from_millis(5)),
+        )
+        .build()
+}
+
+impl Cloud {
+    fn new(backend: Backend, options: &Options, parts: Parts) -> Self {
+        let names = options.names();
+        let tap = Tap::new(names.clone());
+        let tapped = SharedHttpClient::new(tap::http::TappedClient {
+            tap: tap.clone(),
+            inner: parts.http.clone(),
+        });
+        Self {
+            backend,
+            clients: Clients::new(&parts, tapped, Some(&tap)),
+            beside: Clients::new(&parts, parts.http.clone(), None),
+            clock: options.clock.clone(),
+            ids: options.ids.clone(),
+            names,
+            tap,
+            #[cfg(feature = "redis")]
+            redis: Arc::new(Redis {
+                address: parts.redis,
+                connection: tokio::sync::OnceCell::new(),
+            }),
+            _keep: parts.keep,
+        }
+    }
+
+    /// Which backend this is.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The DynamoDB client.
+    pub fn dynamodb(&self) -> &aws_sdk_dynamodb::Client {
+        &self.clients.dynamodb
+    }
+
+    /// The DynamoDB Streams client.
+    #[cfg(feature = "streams")]
+    pub fn streams(&self) -> &aws_sdk_dynamodbstreams::Client {
+        &self.clients.streams
+    }
+
+    /// The SQS client.
+    #[cfg(feature = "sqs")]
+    pub fn sqs(&self) -> &aws_sdk_sqs::Client {
+        &self.clients.sqs
+    }
+
+    /// The S3 client.
+    #[cfg(feature = "s3")]
+    pub fn s3(&self) -> &aws_sdk_s3::Client {
+        &self.clients.s3
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Now, in epoch milliseconds.
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// The ids.
+    pub fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    /// The names.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The tap.
+    pub fn tap(&self) -> &Tap {
+        &self.tap
+    }
+
+    /// The same cloud with clients that do not pass the tap: for looking at items without being
+    /// seen, and for setting up.
+    pub fn beside_tap(&self) -> Self {
+        Self {
+            clients: self.beside.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// A Redis connection. Connects when it is first asked for.
+    #[cfg(feature = "redis")]
+    pub async fn redis(&self) -> Result<RedisConnection, ConnectError> {
+        let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
+        let connection = self
+            .redis
+            .connection
+            .get_or_try_init(|| async {
+                let client = self.redis.client()?;
+                client.get_connection_manager().await.map_err(failed)
+            })
+            .await?;
+        Ok(RedisConnection {
+            tap: self.clients.tapped.then(|| self.tap.clone()),
+            inner: connection.clone(),
+        })
+    }
+
+    /// A connection for subscribing. What is published passes the tap; what arrives does not.
+    #[cfg(feature = "redis")]
+    pub async fn redis_subscriber(&self) -> Result<redis::aio::PubSub, ConnectError> {
+        let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
+        self.redis.client()?.get_async_pubsub().await.map_err(failed)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Redis {
+    fn client(&self) -> Result<redis::Client, ConnectError> {
+        let url = match &self.address {
+            RedisAddress::At(url) => url.clone(),
+            RedisAddress::Embedded(data) => embedded::redis_server::address(data.as_deref())?,
+            RedisAddress::Missing(why) => return Err(ConnectError::Redis(why.clone())),
+        };
+        redis::Client::open(url).map_err(|error| ConnectError::Redis(error.to_string()))
+    }
+}
+
+impl Parts {
+    /// The shared configuration with this HTTP client and, where the backend chose one, this
+    /// address. Without one the SDK's own environment decides.
+    fn config(&self, http: &SharedHttpClient, endpoint: &Option<String>) -> SdkConfig {
+        let mut config = self.shared.to_builder().http_client(http.clone());
+        if endpoint.is_some() {
+            config.set_endpoint_url(endpoint.clone());
+        }
+        config.build()
+    }
+}
+
+impl Clients {
+    fn new(parts: &Parts, http: SharedHttpClient, tap: Option<&Tap>) -> Self {
+        let [dynamodb, sqs, s3] = &parts.endpoints;
+        let _ = (sqs, s3, parts.path_style);
+        let at = |endpoint| parts.config(&http, endpoint);
+        let mut config = aws_sdk_dynamodb::config::Builder::from(&at(dynamodb));
+        if let Some(tap) = tap {
+            config = config.interceptor(metering::AskForCapacity(tap.clone()));
+        }
+        Self {
+            dynamodb: aws_sdk_dynamodb::Client::from_conf(config.build()),
+            #[cfg(feature = "streams")]
+            streams: aws_sdk_dynamodbstreams::Client::new(&at(dynamodb)),
+            #[cfg(feature = "sqs")]
+            sqs: aws_sdk_sqs::Client::new(&at(sqs)),
+            #[cfg(feature = "s3")]
+            s3: aws_sdk_s3::Client::from_conf(
+                aws_sdk_s3::config::Builder::from(&at(s3))
+                    .force_path_style(parts.path_style)
+                    .build(),
+            ),
+            tapped: tap.is_some(),
+        }
+    }
+}
