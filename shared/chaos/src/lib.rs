@@ -1,1 +1,44 @@
-//! x
+//! Trouble, on purpose, for tests. All of it enters through the tap (`cloud::tap`), so the code
+//! under test holds plain SDK clients and does not know.
+//!
+//! In reading order:
+//! - [`race`]: N tasks through one barrier. Cheap, likely to find a race, proves nothing.
+//! - [`Interleave`]: every order of the calls of two or three actions. Proves, for those actions.
+//! - [`CrashSweep`]: the process dies before and after every call; then recovery; then the check.
+//! - [`Faults`]: throttling, lost requests, lost answers, stale indexes, duplicate messages, by seed.
+//! - [`Heat`]: what one partition key may take in a second.
+//! - [`Weaken`]: a guard that no longer guards. Some test must then fail.
+//!
+//! The first three drive code; the last three are plans. A plan is put in charge of a cloud with
+//! `cloud.tap().install(plan)`, or of every run of an [`Interleave`] or [`CrashSweep`] with their
+//! `under`. Do not install plans in the set-up of those two: the tap lets the first plan that does
+//! not pass a call decide alone, so the call would be neither held nor counted. They notice, and
+//! say so.
+
+mod crash_sweep;
+mod faults;
+mod heat;
+mod interleave;
+mod race;
+mod story;
+mod weaken;
+
+pub use crash_sweep::{CrashSweep, NotRecovered, Swept};
+pub use faults::{Fault, Faults};
+pub use heat::{Capacity, Heat, HotKey};
+pub use interleave::{Broken, Explored, Interleave, Schedule};
+pub use race::race;
+pub use weaken::Weaken;
+
+/// What a schedule or a crash runs on: made afresh for each. Usually a cloud with its tables and
+/// a few items, and the service under test.
+pub trait World: Send + Sync + 'static {
+    /// The cloud whose tap is used.
+    fn cloud(&self) -> &cloud::Cloud;
+}
+
+impl World for cloud::Cloud {
+    fn cloud(&self) -> &cloud::Cloud {
+        self
+    }
+}

@@ -241,18 +241,15 @@ pub(crate) mod redis_server {
     }
 
     fn start(data: Option<&Path>) -> std::io::Result<String> {
-        // Reached through a socket file, because kevy does not say which port the system gave it,
-        // and a port that was free a moment ago may not be.
-        let socket = tempfile::Builder::new().prefix("kevy").tempdir()?.keep().join("s");
         let folder = match data {
             Some(data) => data.join("redis"),
-            None => socket.with_file_name("data"),
+            None => tempfile::Builder::new().prefix("embedded-redis").tempdir()?.keep(),
         };
         std::fs::create_dir_all(&folder)?;
-        let runtime = kevy_rt::Runtime::new([127, 0, 0, 1], 0, 1, kevy::KevyCommands)
+        let (reserved, address) = reserve_port()?;
+        let runtime = kevy_rt::Runtime::new([127, 0, 0, 1], address.port(), 1, kevy::KevyCommands)
             .with_data_dir(folder)
-            .with_aof(data.is_some())
-            .with_unix_socket(socket.clone());
+            .with_aof(data.is_some());
         let (failed, failure) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("embedded-redis".into())
@@ -260,7 +257,7 @@ pub(crate) mod redis_server {
                 let _ = failed.send(runtime.run(Arc::new(AtomicBool::new(false))));
             })?;
         let deadline = Instant::now() + Duration::from_secs(5);
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        while std::net::TcpStream::connect(address).is_err() {
             if let Ok(Err(error)) = failure.try_recv() {
                 return Err(error);
             }
@@ -269,6 +266,18 @@ pub(crate) mod redis_server {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(format!("redis+unix://{}", socket.display()))
+        drop(reserved);
+        Ok(format!("redis://{address}"))
+    }
+
+    /// A port for kevy, which cannot say what the system would choose. A port that was free a
+    /// moment ago may not be; so it stays bound here, shared and not listening, until kevy has it.
+    fn reserve_port() -> std::io::Result<(socket2::Socket, SocketAddr)> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+        let address = socket.local_addr()?.as_socket();
+        let address = address.ok_or_else(|| std::io::Error::other("not an IP address"))?;
+        Ok((socket, address))
     }
 }

@@ -174,6 +174,14 @@ impl Cloud {
         &self.clock
     }
 
+    /// The same cloud seen by somebody with another clock: clocks differ, and tests make them.
+    pub fn with_clock(&self, clock: Clock) -> Self {
+        Self {
+            clock,
+            ..self.clone()
+        }
+    }
+
     /// Now, in epoch milliseconds.
     pub fn now(&self) -> Millis {
         self.clock.now()

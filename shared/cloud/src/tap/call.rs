@@ -190,12 +190,12 @@ impl Request {
                 let queue = url.as_deref().and_then(|url| url.rsplit('/').next());
                 vec![Target::of(names.logical(queue.unwrap_or_default()))]
             }
-            _ => {
-                // A stream's ARN holds its table: arn:aws:dynamodb:region:account:table/NAME/stream/…
-                let arn = text(&body, "StreamArn").or_else(|| text(&body, "ShardIterator"));
-                let table = arn.as_deref().and_then(|arn| arn.split('/').nth(1));
-                vec![Target::of(names.logical(table.unwrap_or_default()))]
-            }
+            // A stream's ARN holds its table: arn:aws:dynamodb:region:account:table/NAME/stream/…
+            // GetRecords has only an iterator, which names nothing on every backend.
+            _ => text(&body, "StreamArn")
+                .and_then(|arn| Some(Target::of(names.logical(arn.split('/').nth(1)?))))
+                .into_iter()
+                .collect(),
         };
         Self {
             number: 0,

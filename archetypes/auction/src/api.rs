@@ -1,0 +1,386 @@
+//! A small JSON API and an event stream, for curl and browsers: `cargo run -p auction -- serve`.
+//!
+//! `app` returns the router and the tests call it, as axum's own examples do. Amounts are minor
+//! units, times epoch milliseconds. Every refusal is `{"error": …}` with a status that says whose
+//! turn it is: 400 mend the request, 404 no such auction, 409 the answer is no, 503 try again.
+
+use crate::broadcast::{Hub, Publisher};
+use crate::domain::Amount;
+use crate::items::{BidKind, BidState};
+use crate::tables::TABLES;
+use crate::view_auction::AuctionView;
+use crate::{AuctionError, AuctionHouse, BidOutcome, Closing, Fault, Layout, NewAuction, NewBid, Offer};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use cloud::{Cloud, CloudError, Millis};
+use futures::{Stream, StreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::future::Future;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// What the handlers share.
+#[derive(Clone)]
+struct App {
+    house: AuctionHouse,
+    hub: Hub,
+    /// Turns true when the server stops: event streams never end by themselves.
+    stop: watch::Receiver<bool>,
+}
+
+/// The router.
+pub fn app(house: AuctionHouse, hub: Hub, stop: watch::Receiver<bool>) -> Router {
+    Router::new()
+        .route("/auctions", post(create))
+        .route("/auctions/{id}", get(view))
+        .route("/auctions/{id}/bids", post(bid).get(history))
+        .route("/auctions/{id}/buy-now", post(buy))
+        .route("/auctions/{id}/close", post(close))
+        .route("/auctions/{id}/events", get(events))
+        .with_state(App { house, hub, stop })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateBody {
+    auction_id: Option<String>,
+    item_id: String,
+    seller_id: String,
+    title: String,
+    currency: String,
+    starting_price: Amount,
+    reserve_price: Option<Amount>,
+    buy_now_price: Option<Amount>,
+    #[serde(default)]
+    soft_close_ms: Millis,
+    /// Either this …
+    end_time: Option<Millis>,
+    /// … or this, which is easier to type.
+    lasts_seconds: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BidBody {
+    bid_id: Option<String>,
+    bidder_id: String,
+    currency: String,
+    amount: Option<Amount>,
+    max_amount: Option<Amount>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BuyBody {
+    bid_id: Option<String>,
+    bidder_id: String,
+}
+
+/// A bid as anybody may see it: without the maximum of a proxy.
+#[derive(Serialize)]
+struct BidView {
+    sequence: Option<u64>,
+    bid_id: String,
+    bidder_id: String,
+    kind: BidKind,
+    amount: Option<Amount>,
+    price_after: Option<Amount>,
+    leader_after: Option<String>,
+    created_at: Millis,
+}
+
+impl From<BidState> for BidView {
+    fn from(bid: BidState) -> Self {
+        Self {
+            sequence: bid.sequence,
+            bid_id: bid.bid_id,
+            bidder_id: bid.bidder_id,
+            kind: bid.kind,
+            amount: (bid.kind != BidKind::UpTo).then_some(bid.amount),
+            price_after: bid.price_after,
+            leader_after: bid.leader_after,
+            created_at: bid.created_at,
+        }
+    }
+}
+
+/// A refusal with its status.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({"error": self.1}))).into_response()
+    }
+}
+
+impl From<AuctionError> for Refusal {
+    fn from(error: AuctionError) -> Self {
+        let status = match &error {
+            AuctionError::BadInput(_) => StatusCode::BAD_REQUEST,
+            AuctionError::UnknownAuction(_) => StatusCode::NOT_FOUND,
+            AuctionError::IdTaken(_) => StatusCode::CONFLICT,
+            AuctionError::Contended => StatusCode::SERVICE_UNAVAILABLE,
+            AuctionError::Fault(Fault::Cloud(CloudError::Other(_)) | Fault::Corrupt(_)) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            AuctionError::Fault(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        AuctionError::from(fault).into()
+    }
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+fn body<T>(body: Body<T>) -> Result<T, Refusal> {
+    match body {
+        Ok(Json(body)) => Ok(body),
+        Err(wrong) => Err(Refusal(StatusCode::BAD_REQUEST, wrong.body_text())),
+    }
+}
+
+async fn create(
+    State(app): State<App>,
+    given: Body<CreateBody>,
+) -> Result<(StatusCode, Json<AuctionView>), Refusal> {
+    let given = body(given)?;
+    let ids = app.house.cloud().ids();
+    let end_time = match (given.end_time, given.lasts_seconds) {
+        (Some(end_time), None) => end_time,
+        (None, Some(seconds)) => app.house.cloud().now() + Millis::from(seconds) * 1_000,
+        _ => {
+            let text = "give either end_time (epoch ms) or lasts_seconds";
+            return Err(Refusal(StatusCode::BAD_REQUEST, text.into()));
+        }
+    };
+    let auction = app
+        .house
+        .create_auction(NewAuction {
+            auction_id: given.auction_id.unwrap_or_else(|| ids.next("auction")),
+            item_id: given.item_id,
+            seller_id: given.seller_id,
+            title: given.title,
+            currency: given.currency,
+            starting_price: given.starting_price,
+            reserve_price: given.reserve_price,
+            buy_now_price: given.buy_now_price,
+            soft_close_ms: given.soft_close_ms,
+            end_time,
+        })
+        .await?;
+    let view = app.house.view_auction(&auction.auction_id).await?;
+    Ok((StatusCode::CREATED, Json(view)))
+}
+
+async fn view(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<AuctionView>, Refusal> {
+    Ok(Json(app.house.view_auction(&id).await?))
+}
+
+async fn bid(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    given: Body<BidBody>,
+) -> Result<Response, Refusal> {
+    let given = body(given)?;
+    let offer = match (given.amount, given.max_amount) {
+        (Some(amount), None) => Offer::Exactly(amount),
+        (None, Some(max)) => Offer::UpTo(max),
+        _ => {
+            let text = "give either amount (this much) or max_amount (as far as needed)";
+            return Err(Refusal(StatusCode::BAD_REQUEST, text.into()));
+        }
+    };
+    let bid = NewBid {
+        auction_id: id,
+        bid_id: given.bid_id.unwrap_or_else(|| app.house.cloud().ids().next("bid")),
+        bidder_id: given.bidder_id,
+        offer,
+        currency: given.currency,
+    };
+    let outcome = app.house.place_bid(&bid).await?;
+    Ok(answer(&bid.bid_id, &outcome))
+}
+
+async fn buy(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    given: Body<BuyBody>,
+) -> Result<Response, Refusal> {
+    let given = body(given)?;
+    let bid_id = given.bid_id.unwrap_or_else(|| app.house.cloud().ids().next("bid"));
+    let outcome = app.house.buy_now(&id, &bid_id, &given.bidder_id).await?;
+    Ok(answer(&bid_id, &outcome))
+}
+
+/// A rejected bid is a 409: the request was fine, the answer is no.
+fn answer(bid_id: &str, outcome: &BidOutcome) -> Response {
+    match outcome {
+        BidOutcome::Accepted { sequence, leading, price } => Json(json!({
+            "bid_id": bid_id, "status": "ACCEPTED",
+            "sequence": sequence, "leading": leading, "best_amount": price,
+        }))
+        .into_response(),
+        BidOutcome::Rejected(why) => {
+            let body = json!({"bid_id": bid_id, "status": "REJECTED", "error": why.to_string()});
+            (StatusCode::CONFLICT, Json(body)).into_response()
+        }
+    }
+}
+
+async fn history(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<Vec<BidView>>, Refusal> {
+    app.house.view_auction(&id).await?;
+    let bids = app.house.history_after(&id, 0).await?;
+    Ok(Json(bids.into_iter().map(BidView::from).collect()))
+}
+
+async fn close(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    Ok(match app.house.close_auction(&id).await? {
+        Closing::Closed(winner) | Closing::Before(winner) => {
+            Json(json!({"status": "CLOSED", "winner": winner})).into_response()
+        }
+        Closing::NotDue { end_time } => {
+            let body = json!({"error": "the auction is not over", "end_time": end_time});
+            (StatusCode::CONFLICT, Json(body)).into_response()
+        }
+    })
+}
+
+/// Server-Sent Events: `id` is the sequence, so a browser that reconnects says where it was.
+async fn events(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Fault>>>, Refusal> {
+    app.house.view_auction(&id).await?;
+    let after = match headers.get("last-event-id") {
+        None => 0,
+        Some(given) => given.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(|| {
+            let text = "Last-Event-ID must be the id of an event of this auction";
+            Refusal(StatusCode::BAD_REQUEST, text.into())
+        })?,
+    };
+    let mut stop = app.stop;
+    let stopped = async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let events = app.hub.follow(&id, after).take_until(Box::pin(stopped)).map(|event| {
+        let event = event?;
+        let name = if event.status == crate::domain::Status::Closed { "closed" } else { "bid" };
+        SseEvent::default()
+            .id(event.sequence.to_string())
+            .event(name)
+            .json_data(&event)
+            .map_err(|error| Fault::Corrupt(error.to_string()))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+/// The `serve` command.
+pub const SERVE: walkthrough::Command = walkthrough::Command {
+    name: "serve",
+    about: "Serve the JSON API and the event stream until Ctrl-C",
+    args: serve_args,
+    run: |cloud, args| Box::pin(serve(cloud, args)),
+};
+
+fn serve_args(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS")
+                .default_value("127.0.0.1:8080")
+                .value_parser(value_parser!(std::net::SocketAddr))
+                .help("Where to listen; port 0 lets the system choose"),
+        )
+        .arg(
+            Arg::new("layout")
+                .long("layout")
+                .value_parser(["one-item", "separate-best"])
+                .default_value("one-item")
+                .help("Where the best bid lives"),
+        )
+}
+
+async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
+    let layout = match args.get_one::<String>("layout").map(String::as_str) {
+        Some("separate-best") => Layout::SeparateBest,
+        _ => Layout::OneItem,
+    };
+    let listen = args.get_one::<std::net::SocketAddr>("listen").copied();
+    let listen = listen.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into());
+    cloud.create_tables(TABLES).await?;
+    let house = AuctionHouse::new(cloud, layout);
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| anyhow::anyhow!("cannot listen on {listen}: {error}"))?;
+    println!("listening on http://{}", listener.local_addr()?);
+    serve_until(house, listener, async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+    .await
+}
+
+/// Serves until told to stop, with a closer and a publisher beside it.
+pub async fn serve_until(
+    house: AuctionHouse,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
+    let hub = Hub::start(house.clone()).await?;
+    let publisher = Publisher::start(house.clone()).await?;
+    let (stopping, stopped) = watch::channel(false);
+    let closer = tokio::spawn(close_forever(house.clone()));
+    let publishing = tokio::spawn(publish_forever(publisher));
+    let served = axum::serve(listener, app(house, hub, stopped))
+        .with_graceful_shutdown(async move {
+            stop.await;
+            stopping.send_replace(true);
+        })
+        .await;
+    closer.abort();
+    publishing.abort();
+    Ok(served?)
+}
+
+/// Closes what is due, every second. A failure is said and tried again: nothing is lost by it.
+async fn close_forever(house: AuctionHouse) {
+    loop {
+        if let Err(error) = house.close_due().await {
+            eprintln!("closing: {error}");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn publish_forever(mut publisher: Publisher) {
+    loop {
+        match publisher.publish_new().await {
+            Ok(0) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Ok(_) => {}
+            Err(error) => {
+                eprintln!("publishing: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

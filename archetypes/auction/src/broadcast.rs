@@ -1,0 +1,280 @@
+//! Broadcast: from the tables' streams over Redis to every subscriber, in order, without gaps.
+//!
+//! ```text
+//! bids, auctions ──stream──▶ Publisher ──PUBLISH──▶ Redis ──▶ Hub (one a node) ──▶ subscribers
+//! ```
+//!
+//! The way is allowed to be bad: a stream shows the records of one transaction at different
+//! times, two publishers say everything twice, Redis forgets what nobody hears. So nothing on the
+//! way is trusted. Every event carries its `sequence`; a subscriber takes only the next one, drops
+//! what it has seen, and reads what it has missed from the history.
+
+use crate::domain::{Amount, Status};
+use crate::items::{BidState, BidStatus};
+use crate::{AuctionHouse, Fault};
+use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
+use cloud::{CloudError, Millis, RedisConnection};
+use futures::{Stream, StreamExt};
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// Something a subscriber sees. Events of one auction are numbered without gaps: each accepted
+/// bid has its sequence, the closing has the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Which auction.
+    pub auction_id: String,
+    /// Its number, and the SSE id to resume from.
+    pub sequence: u64,
+    /// OPEN for a bid, CLOSED for the end.
+    pub status: Status,
+    /// The price now.
+    pub best_amount: Option<Amount>,
+    /// Who leads.
+    pub best_bidder_id: Option<String>,
+    /// When it ends.
+    pub end_time: Millis,
+}
+
+impl From<&BidState> for Event {
+    fn from(bid: &BidState) -> Self {
+        Self {
+            auction_id: bid.auction_id.clone(),
+            sequence: bid.sequence.unwrap_or_default(),
+            status: Status::Open,
+            best_amount: bid.price_after,
+            best_bidder_id: bid.leader_after.clone(),
+            end_time: bid.end_after.unwrap_or_default(),
+        }
+    }
+}
+
+/// The Redis channel all nodes listen on.
+const CHANNEL: &str = "events";
+
+/// The tables whose streams are followed: accepted bids, and auctions for their closing.
+const SOURCES: [&str; 2] = ["bids", "auctions"];
+
+/// Follows the streams and publishes what is new. One is enough; two only say it twice.
+pub struct Publisher {
+    house: AuctionHouse,
+    redis: RedisConnection,
+    /// Where it stands in each shard.
+    shards: HashMap<(&'static str, String), Option<String>>,
+}
+
+impl Publisher {
+    /// A publisher that begins with what happens from the start of the streams on.
+    pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
+        let redis = house.cloud.redis().await;
+        let redis = redis.map_err(|error| CloudError::Other(error.to_string()))?;
+        let mut publisher = Self { house, redis, shards: HashMap::new() };
+        publisher.discover().await?;
+        Ok(publisher)
+    }
+
+    /// Finds shards that are new. Streams split and close their shards every few hours.
+    async fn discover(&mut self) -> Result<(), Fault> {
+        let streams = self.house.cloud.streams();
+        for table in SOURCES {
+            let real = self.house.table(table);
+            let listed = streams.list_streams().table_name(&real).send().await;
+            let listed = listed.map_err(CloudError::from)?;
+            for arn in listed.streams().iter().filter_map(|stream| stream.stream_arn()) {
+                let described = streams.describe_stream().stream_arn(arn).send().await;
+                let described = described.map_err(CloudError::from)?;
+                let shards = described.stream_description.and_then(|stream| stream.shards);
+                for shard in shards.into_iter().flatten().filter_map(|shard| shard.shard_id) {
+                    if self.shards.contains_key(&(table, shard.clone())) {
+                        continue;
+                    }
+                    let iterator = streams
+                        .get_shard_iterator()
+                        .stream_arn(arn)
+                        .shard_id(&shard)
+                        .shard_iterator_type(ShardIteratorType::TrimHorizon)
+                        .send()
+                        .await
+                        .map_err(CloudError::from)?;
+                    self.shards.insert((table, shard), iterator.shard_iterator);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes everything that has happened since the last time. Returns how many events.
+    pub async fn publish_new(&mut self) -> Result<usize, Fault> {
+        let mut events = Vec::new();
+        let mut read = Vec::new();
+        let mut ended = false;
+        let mut shards: Vec<_> = self.shards.keys().cloned().collect();
+        shards.sort_by_key(|(table, shard)| (SOURCES.iter().position(|s| s == table), shard.clone()));
+        for shard in shards {
+            let Some(iterator) = self.shards[&shard].clone() else {
+                ended = true;
+                continue;
+            };
+            let page = self.house.cloud.streams().get_records().shard_iterator(iterator).send().await;
+            let page = page.map_err(CloudError::from)?;
+            events.extend(page.records().iter().filter_map(event));
+            read.push((shard, page.next_shard_iterator));
+        }
+        for event in &events {
+            let text = serde_json::to_string(event).map_err(|error| Fault::Corrupt(error.to_string()))?;
+            let channel = self.house.cloud.names().key(CHANNEL);
+            let sent: redis::RedisResult<()> = self.redis.publish(channel, text).await;
+            sent.map_err(|error| CloudError::Unknown(error.to_string()))?;
+        }
+        // Only now: what could not be published is read again.
+        self.shards.extend(read);
+        // A shard that ended has children. Its key stays, so that it is not read again.
+        if ended {
+            self.discover().await?;
+        }
+        Ok(events.len())
+    }
+}
+
+/// What a stream record means to subscribers, if anything.
+fn event(record: &Record) -> Option<Event> {
+    let image = record.dynamodb.as_ref()?.new_image.as_ref()?;
+    let text = |name: &str| image.get(name)?.as_s().ok().cloned();
+    let number = |name: &str| image.get(name)?.as_n().ok()?.parse().ok();
+    if image.contains_key("bid_id") {
+        let accepted = text("status")? == "ACCEPTED";
+        return accepted.then(|| {
+            Some(Event {
+                auction_id: text("auction_id")?,
+                sequence: image.get("bid_sequence").and_then(sequence)?,
+                status: Status::Open,
+                best_amount: number("price_after"),
+                best_bidder_id: text("leader_after"),
+                end_time: number("end_after")?,
+            })
+        })?;
+    }
+    // An auction: only its closing is news; its bids come from their own table.
+    Some(Event {
+        auction_id: text("auction_id")?,
+        sequence: image.get("final_sequence").and_then(sequence)?,
+        status: Status::Closed,
+        best_amount: number("best_amount"),
+        best_bidder_id: text("best_bidder_id"),
+        end_time: number("end_time")?,
+    })
+}
+
+fn sequence(value: &AttributeValue) -> Option<u64> {
+    value.as_n().ok()?.parse().ok()
+}
+
+/// A node's ear on Redis: one subscription, handed on to all its subscribers.
+#[derive(Clone)]
+pub struct Hub {
+    house: AuctionHouse,
+    live: broadcast::Sender<Event>,
+    /// How long a subscriber believes silence. The last event before a quiet hour may be the
+    /// one that was lost, and no later one would show the gap.
+    believes_silence: Duration,
+}
+
+impl Hub {
+    /// Begins to listen. Ends when the last clone is gone.
+    pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
+        let failed = |error: &dyn std::fmt::Display| CloudError::Other(error.to_string());
+        let subscriber = house.cloud.redis_subscriber().await;
+        let mut subscriber = subscriber.map_err(|error| failed(&error))?;
+        let channel = house.cloud.names().key(CHANNEL);
+        subscriber.subscribe(channel).await.map_err(|error| failed(&error))?;
+        let (live, _) = broadcast::channel(1_024);
+        let weak = live.downgrade();
+        tokio::spawn(async move {
+            let mut messages = subscriber.into_on_message();
+            while let Some(message) = messages.next().await {
+                let text: String = message.get_payload().unwrap_or_default();
+                let Some(live) = weak.upgrade() else { return };
+                if let Ok(event) = serde_json::from_str(&text) {
+                    // Nobody listening is no error.
+                    let _ = live.send(event);
+                }
+            }
+        });
+        Ok(Self { house, live, believes_silence: Duration::from_secs(10) })
+    }
+
+    /// A hub whose subscribers look into the tables after this much silence.
+    pub fn believing_silence(self, believes_silence: Duration) -> Self {
+        Self { believes_silence, ..self }
+    }
+
+    /// The events of an auction after a given one, in order, each once, until it closes.
+    pub fn follow(&self, auction_id: &str, after: u64) -> impl Stream<Item = Result<Event, Fault>> + use<> {
+        let (house, auction_id) = (self.house.clone(), auction_id.to_owned());
+        let believes_silence = self.believes_silence;
+        // Listen first, read then: what happens in between is heard.
+        let mut live = self.live.subscribe();
+        async_stream::try_stream! {
+            let mut last = after;
+            let mut behind = true;
+            loop {
+                if behind {
+                    for missed in house.events_after(&auction_id, last).await? {
+                        last = missed.sequence;
+                        let over = missed.status == Status::Closed;
+                        yield missed;
+                        if over { return }
+                    }
+                }
+                let heard = tokio::time::timeout(believes_silence, live.recv()).await;
+                let Ok(heard) = heard else {
+                    behind = true;
+                    continue;
+                };
+                behind = match heard {
+                    Ok(event) if event.auction_id != auction_id || event.sequence <= last => false,
+                    Ok(event) if event.sequence == last + 1 => {
+                        last = event.sequence;
+                        let over = event.status == Status::Closed;
+                        yield event;
+                        if over { return }
+                        false
+                    }
+                    // A gap, or too slow for the channel: the history knows.
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => true,
+                    Err(broadcast::error::RecvError::Closed) => return,
+                };
+            }
+        }
+    }
+}
+
+impl AuctionHouse {
+    /// The events of an auction after a given one, from the tables alone.
+    pub async fn events_after(&self, auction_id: &str, after: u64) -> Result<Vec<Event>, Fault> {
+        // The auction first: what is written after it was read is in the history read after it.
+        let window = self.read_window(auction_id).await?;
+        let bids = self.history_after(auction_id, after).await?;
+        let mut events: Vec<Event> = bids
+            .iter()
+            .filter(|bid| bid.status == BidStatus::Accepted)
+            .map(Event::from)
+            .collect();
+        if let Some(window) = window
+            && let Some(sequence) = window.auction.final_sequence.filter(|last| *last > after)
+        {
+            events.push(Event {
+                auction_id: auction_id.to_owned(),
+                sequence,
+                status: Status::Closed,
+                best_amount: window.best.amount,
+                best_bidder_id: window.best.bidder_id,
+                end_time: window.auction.end_time,
+            });
+        }
+        Ok(events)
+    }
+}

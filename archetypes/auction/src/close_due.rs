@@ -1,0 +1,48 @@
+//! Close what is due: find auctions past their end through the sparse index, close each.
+//!
+//! The index is eventually consistent, so what it says is a hint: the closing reads the base item
+//! and its guard decides. Any number of these may run at once.
+
+use crate::close_auction::Closing;
+use crate::items::{n, s};
+use crate::tables::DUE_SHARDS;
+use crate::{AuctionError, AuctionHouse, Fault};
+use cloud::{CloudError, Millis};
+
+const DUE: &str = "due_shard = :shard AND end_time <= :now";
+
+impl AuctionHouse {
+    /// Closes every auction that is over. Returns those that were looked at, with what became of them.
+    pub async fn close_due(&self) -> Result<Vec<(String, Closing)>, AuctionError> {
+        let mut done = Vec::new();
+        for auction_id in self.due_auctions(self.now()).await? {
+            let closing = self.close_auction(&auction_id).await?;
+            done.push((auction_id, closing));
+        }
+        Ok(done)
+    }
+
+    /// The auctions that the index says are over, all shards, all pages.
+    pub async fn due_auctions(&self, now: Millis) -> Result<Vec<String>, Fault> {
+        let mut found = Vec::new();
+        for shard in 0..DUE_SHARDS {
+            let mut pages = self
+                .dynamodb()
+                .query()
+                .table_name(self.table("auctions"))
+                .index_name("due")
+                .key_condition_expression(DUE)
+                .expression_attribute_values(":shard", s(format!("due-{shard}")))
+                .expression_attribute_values(":now", n(now))
+                .into_paginator()
+                .items()
+                .send();
+            while let Some(item) = pages.next().await {
+                let item = item.map_err(CloudError::from)?;
+                let id = item.get("auction_id").and_then(|id| id.as_s().ok());
+                found.extend(id.cloned());
+            }
+        }
+        Ok(found)
+    }
+}

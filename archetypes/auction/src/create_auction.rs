@@ -1,0 +1,141 @@
+//! Create auction: open a competitive window.
+
+use crate::domain::{Amount, AuctionState, BestBidState, Status};
+use crate::items::{bug, from_item, s, to_item};
+use crate::tables::DUE_SHARDS;
+use crate::{AuctionError, AuctionHouse, Layout};
+use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use cloud::{Guard, Guarded, GuardedTransaction, Item, Millis, Transaction};
+
+/// What a seller says.
+#[derive(Debug, Clone)]
+pub struct NewAuction {
+    /// Made by the seller's client, so that a retry creates nothing twice.
+    pub auction_id: String,
+    /// What is sold.
+    pub item_id: String,
+    /// Who sells.
+    pub seller_id: String,
+    /// What people read.
+    pub title: String,
+    /// ISO 4217 code.
+    pub currency: String,
+    /// The lowest first bid.
+    pub starting_price: Amount,
+    /// Below it nobody wins.
+    pub reserve_price: Option<Amount>,
+    /// The fixed price, while there is no bid.
+    pub buy_now_price: Option<Amount>,
+    /// A bid this close to the end moves the end; 0 for a hard end.
+    pub soft_close_ms: Millis,
+    /// When it ends.
+    pub end_time: Millis,
+}
+
+/// One auction for one id, for ever: never reopen, never overwrite.
+const GUARD: &str = "attribute_not_exists(auction_id)";
+
+impl AuctionHouse {
+    /// Opens an auction. The same call again is answered as the first was.
+    pub async fn create_auction(&self, new: NewAuction) -> Result<AuctionState, AuctionError> {
+        let now = self.now();
+        let auction = AuctionState {
+            auction_id: new.auction_id,
+            item_id: new.item_id,
+            seller_id: new.seller_id,
+            title: new.title,
+            currency: new.currency,
+            starting_price: new.starting_price,
+            reserve_price: new.reserve_price,
+            buy_now_price: new.buy_now_price,
+            soft_close_ms: new.soft_close_ms,
+            status: Status::Open,
+            end_time: new.end_time,
+            created_at: now,
+            closed_at: None,
+            final_sequence: None,
+        };
+        auction.validate(now)?;
+        let mut item = to_item(&auction)?;
+        item.insert("due_shard".into(), s(due_shard(&auction.auction_id)));
+        let mut best = to_item(&BestBidState::default())?;
+
+        let there = match self.layout {
+            Layout::OneItem => {
+                item.extend(best);
+                let written = self
+                    .dynamodb()
+                    .put_item()
+                    .table_name(self.table("auctions"))
+                    .set_item(Some(item))
+                    .condition_expression(GUARD)
+                    .return_values_on_condition_check_failure(
+                        ReturnValuesOnConditionCheckFailure::AllOld,
+                    )
+                    .send()
+                    .await
+                    .guarded()?;
+                match written {
+                    Guard::Passed(_) => None,
+                    Guard::Failed(old) => Some(old.unwrap_or_default()),
+                }
+            }
+            Layout::SeparateBest => {
+                best.insert("auction_id".into(), s(&auction.auction_id));
+                let put = |table, item| {
+                    let put = Put::builder()
+                        .table_name(self.table(table))
+                        .set_item(Some(item))
+                        .condition_expression(GUARD)
+                        .return_values_on_condition_check_failure(
+                            ReturnValuesOnConditionCheckFailure::AllOld,
+                        );
+                    put.build().map_err(bug)
+                };
+                let written = self
+                    .dynamodb()
+                    .transact_write_items()
+                    .transact_items(TransactWriteItem::builder().put(put("auctions", item)?).build())
+                    .transact_items(TransactWriteItem::builder().put(put("best_bids", best)?).build())
+                    .send()
+                    .await
+                    .guarded(&["auction", "best"])?;
+                match written {
+                    Transaction::Committed(_) => None,
+                    Transaction::Cancelled(cancelled) => {
+                        Some(cancelled.failed("auction").flatten().cloned().unwrap_or_default())
+                    }
+                }
+            }
+        };
+        match there {
+            None => Ok(auction),
+            Some(old) => already_there(auction, &old),
+        }
+    }
+}
+
+/// The id is taken. If what stands there is what we wrote, an answer was lost and this is our own
+/// success; if it is another auction, the id was used twice.
+fn already_there(wanted: AuctionState, old: &Item) -> Result<AuctionState, AuctionError> {
+    let there: AuctionState = from_item(old)?;
+    let same = AuctionState {
+        // What may have changed since it was created.
+        status: there.status,
+        end_time: wanted.end_time,
+        created_at: there.created_at,
+        closed_at: there.closed_at,
+        final_sequence: there.final_sequence,
+        ..wanted.clone()
+    } == AuctionState { end_time: wanted.end_time, ..there.clone() };
+    if same { Ok(there) } else { Err(AuctionError::IdTaken(wanted.auction_id)) }
+}
+
+/// Which key of the due index an auction is under. A fixed hash (FNV-1a): the same in every
+/// process and every release.
+fn due_shard(auction_id: &str) -> String {
+    let hash = auction_id.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("due-{}", hash % DUE_SHARDS)
+}

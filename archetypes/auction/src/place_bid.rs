@@ -1,0 +1,304 @@
+//! Place bid: append the bid and replace the best, together or not at all.
+//!
+//! Read, decide, write under a guard that says: *still open, and still exactly what I decided
+//! on*. If the guard fails, the answer brings the item as it is, and the decision is made
+//! again on that. Every failure means that somebody else's bid was accepted, so the house as a
+//! whole always gets on.
+
+use crate::domain::{Accepted, BadInput, NewBid, Rejection, Window, decide};
+use crate::items::{BidState, BidStatus, best_values, bug, from_item, n, s, to_item};
+use crate::{AuctionError, AuctionHouse, Fault, Layout};
+use aws_sdk_dynamodb::types::{
+    ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use cloud::{CloudError, Guard, Guarded, GuardedTransaction, Item, Transaction};
+use std::time::Duration;
+
+/// What became of a bid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BidOutcome {
+    /// It counts.
+    Accepted {
+        /// Its place among the accepted bids.
+        sequence: u64,
+        /// Whether it led when it was accepted.
+        leading: bool,
+        /// The price it made.
+        price: i64,
+    },
+    /// It does not, and why.
+    Rejected(Rejection),
+}
+
+/// The window is still open, and still what the decision was made on.
+///
+/// `bid_sequence` counts accepted bids. Price and end move only together with it, so an equal one
+/// means that both are as they were read, and neither needs a clause of its own. `status` does:
+/// closing moves no sequence.
+const ONE_ITEM_GUARD: &str = "#status = :open AND bid_sequence = :seen";
+
+const ONE_ITEM_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid, \
+     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max, end_time = :end";
+
+/// The same guard over two items. A condition cannot read another item, so each item checks its
+/// own half, and the transaction makes them one.
+const AUCTION_GUARD: &str = "#status = :open";
+const BEST_GUARD: &str = "bid_sequence = :seen";
+
+const MOVE_END_UPDATE: &str = "SET end_time = :end";
+const BEST_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid, \
+     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max";
+
+/// A bid is written once. This is the identity that makes every retry safe.
+const BID_GUARD: &str = "attribute_not_exists(bid_id)";
+
+/// How often a bid is decided again before its bidder is told to come back. Each time, somebody
+/// else's bid was accepted.
+const ATTEMPTS: u32 = 100;
+
+impl AuctionHouse {
+    /// Places a bid. Sent again with the same `bid_id`, it gets its first outcome, whatever has
+    /// happened since.
+    pub async fn place_bid(&self, bid: &NewBid) -> Result<BidOutcome, AuctionError> {
+        let mut window = self.window_for(bid).await?;
+        for attempt in 0..ATTEMPTS {
+            let now = self.now();
+            let accepted = match decide(&window, bid, now) {
+                Ok(accepted) => accepted,
+                Err(why) => return self.keep_rejected(bid, why).await,
+            };
+            let row = BidState::accepted(bid, &accepted, now);
+            match self.commit_bid(&window, &accepted, &row).await {
+                Ok(Committed::Yes) => return Ok(outcome(&row)),
+                Ok(Committed::Before(row)) => return first_outcome(bid, &row),
+                Ok(Committed::Overtaken(current)) => window = *current,
+                Err(Fault::Cloud(CloudError::Conflict(_))) => {
+                    self.pause(attempt).await;
+                    window = self.window_for(bid).await?;
+                }
+                // Nobody knows whether it was written. Ask; never bid again under another id.
+                Err(fault @ Fault::Cloud(CloudError::Unknown(_))) => {
+                    return match self.bid_outcome(&bid.auction_id, &bid.bid_id).await? {
+                        Some(outcome) => Ok(outcome),
+                        None => Err(fault.into()),
+                    };
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Err(AuctionError::Contended)
+    }
+
+    /// What became of a bid, if it arrived. Consistent: an absent bid had not been written.
+    pub async fn bid_outcome(
+        &self,
+        auction_id: &str,
+        bid_id: &str,
+    ) -> Result<Option<BidOutcome>, Fault> {
+        let found = self
+            .dynamodb()
+            .get_item()
+            .table_name(self.table("bids"))
+            .key("auction_id", s(auction_id))
+            .key("bid_id", s(bid_id))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        let row = found.item.map(|item| from_item::<BidState>(&item)).transpose()?;
+        Ok(row.as_ref().map(outcome))
+    }
+
+    /// Checks the input, then reads what it is about.
+    pub(crate) async fn window_for(&self, bid: &NewBid) -> Result<Window, AuctionError> {
+        bid.validate()?;
+        let window = self.read_window(&bid.auction_id).await?;
+        let window = window.ok_or_else(|| AuctionError::UnknownAuction(bid.auction_id.clone()))?;
+        if bid.currency != window.auction.currency {
+            let (wanted, given) = (window.auction.currency, bid.currency.clone());
+            return Err(BadInput::CurrencyMismatch { wanted, given }.into());
+        }
+        Ok(window)
+    }
+
+    /// Writes the bid and the best it makes, if the window is still the one decided on.
+    async fn commit_bid(
+        &self,
+        window: &Window,
+        accepted: &Accepted,
+        row: &BidState,
+    ) -> Result<Committed, Fault> {
+        let bid = TransactWriteItem::builder().put(self.put_bid(row)?).build();
+        let (names, items): (&[&'static str], _) = match self.layout {
+            Layout::OneItem => (
+                &["window", "bid"],
+                vec![self.update_window(window, accepted)?, bid],
+            ),
+            Layout::SeparateBest => (
+                &["auction", "best", "bid"],
+                vec![
+                    self.check_auction(window, accepted)?,
+                    self.update_best(window, accepted)?,
+                    bid,
+                ],
+            ),
+        };
+        let written = self
+            .dynamodb()
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .send()
+            .await
+            .guarded(names)?;
+        let cancelled = match written {
+            Transaction::Committed(_) => return Ok(Committed::Yes),
+            Transaction::Cancelled(cancelled) => cancelled,
+        };
+        if let Some(old) = cancelled.failed("bid") {
+            return Ok(Committed::Before(from_item(old.unwrap_or(&Item::new()))?));
+        }
+        // Decide again on what came back with the refusal: no second read.
+        let mut current = window.clone();
+        if let Some(Some(item)) = cancelled.failed("window") {
+            current = crate::items::window(item, item)?;
+        }
+        if let Some(Some(item)) = cancelled.failed("auction") {
+            current.auction = from_item(item)?;
+        }
+        if let Some(Some(item)) = cancelled.failed("best") {
+            current.best = from_item(item)?;
+        }
+        Ok(Committed::Overtaken(Box::new(current)))
+    }
+
+    /// One item: window and best in one guarded update.
+    fn update_window(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+        let mut update = Update::builder()
+            .table_name(self.table("auctions"))
+            .key("auction_id", s(&seen.auction.auction_id))
+            .update_expression(ONE_ITEM_UPDATE)
+            .condition_expression(ONE_ITEM_GUARD)
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":open", s("OPEN"))
+            .expression_attribute_values(":seen", n(seen.best.sequence))
+            .expression_attribute_values(":end", n(to.end_time))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        for (name, value) in best_values(&to.best) {
+            update = update.expression_attribute_values(name, value);
+        }
+        let update = update.build().map_err(bug)?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// Separate best, first half: the auction is only checked, unless its end moves.
+    fn check_auction(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+        let item = TransactWriteItem::builder();
+        if to.end_time == seen.auction.end_time {
+            let check = ConditionCheck::builder()
+                .table_name(self.table("auctions"))
+                .key("auction_id", s(&seen.auction.auction_id))
+                .condition_expression(AUCTION_GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":open", s("OPEN"))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                );
+            return Ok(item.condition_check(check.build().map_err(bug)?).build());
+        }
+        let update = Update::builder()
+            .table_name(self.table("auctions"))
+            .key("auction_id", s(&seen.auction.auction_id))
+            .update_expression(MOVE_END_UPDATE)
+            .condition_expression(AUCTION_GUARD)
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":open", s("OPEN"))
+            .expression_attribute_values(":end", n(to.end_time))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        Ok(item.update(update.build().map_err(bug)?).build())
+    }
+
+    /// Separate best, second half.
+    fn update_best(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+        let mut update = Update::builder()
+            .table_name(self.table("best_bids"))
+            .key("auction_id", s(&seen.auction.auction_id))
+            .update_expression(BEST_UPDATE)
+            .condition_expression(BEST_GUARD)
+            .expression_attribute_values(":seen", n(seen.best.sequence))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        for (name, value) in best_values(&to.best) {
+            update = update.expression_attribute_values(name, value);
+        }
+        let update = update.build().map_err(bug)?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// The bid's row.
+    pub(crate) fn put_bid(&self, row: &BidState) -> Result<Put, Fault> {
+        Put::builder()
+            .table_name(self.table("bids"))
+            .set_item(Some(to_item(row)?))
+            .condition_expression(BID_GUARD)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .map_err(bug)
+    }
+
+    /// Keeps a rejected bid for audit. A price never falls and a closed auction never reopens, so
+    /// a rejection stays right however old the read was that it was made on.
+    pub(crate) async fn keep_rejected(
+        &self,
+        bid: &NewBid,
+        why: Rejection,
+    ) -> Result<BidOutcome, AuctionError> {
+        let row = BidState::rejected(bid, why, self.now());
+        let written = self
+            .dynamodb()
+            .put_item()
+            .table_name(self.table("bids"))
+            .set_item(Some(to_item(&row)?))
+            .condition_expression(BID_GUARD)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await
+            .guarded()?;
+        match written {
+            Guard::Passed(_) => Ok(BidOutcome::Rejected(why)),
+            Guard::Failed(old) => first_outcome(bid, &from_item(&old.unwrap_or_default())?),
+        }
+    }
+
+    /// Waits a little before a conflict is tried again, longer each time, at most 100 ms.
+    async fn pause(&self, attempt: u32) {
+        tokio::time::sleep(Duration::from_millis((1 << attempt.min(6)).min(100))).await;
+    }
+}
+
+enum Committed {
+    Yes,
+    /// This bid was decided before; its row.
+    Before(BidState),
+    /// Somebody was faster; the window as it is now.
+    Overtaken(Box<Window>),
+}
+
+/// The outcome a bid's row tells.
+pub(crate) fn outcome(row: &BidState) -> BidOutcome {
+    match (row.status, row.rejection()) {
+        (BidStatus::Rejected, why) => BidOutcome::Rejected(why.unwrap_or(Rejection::Over)),
+        (BidStatus::Accepted, _) => BidOutcome::Accepted {
+            sequence: row.sequence.unwrap_or_default(),
+            leading: row.leading.unwrap_or_default(),
+            price: row.price_after.unwrap_or_default(),
+        },
+    }
+}
+
+/// The outcome of a bid that was sent before. A row under our id that we did not send is another
+/// bid that took our identity.
+pub(crate) fn first_outcome(bid: &NewBid, row: &BidState) -> Result<BidOutcome, AuctionError> {
+    if row.bidder_id != bid.bidder_id || row.amount != bid.offer.max() {
+        return Err(AuctionError::IdTaken(bid.bid_id.clone()));
+    }
+    Ok(outcome(row))
+}
