@@ -310,8 +310,8 @@ fn cargo(variables: &[(String, String)], arguments: &[String]) -> Command {
     command
 }
 
-/// Runs a command to its end, which must be a good one.
-fn run(mut command: Command, until_interrupted: bool) -> Result<(), String> {
+/// Runs a command to its end, which must be a good one, and comes by itself or by a signal.
+fn run(mut command: Command, until: Option<&str>) -> Result<(), String> {
     let command = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -333,7 +333,7 @@ fn run(mut command: Command, until_interrupted: bool) -> Result<(), String> {
     });
 
     let mut complaint = None;
-    let status = if until_interrupted {
+    let status = if let Some(signal) = until {
         let up = printed.recv_timeout(LIMIT).is_ok();
         match end_of(&mut child, Duration::from_millis(200)) {
             Some(status) => {
@@ -346,7 +346,7 @@ fn run(mut command: Command, until_interrupted: bool) -> Result<(), String> {
                 }
                 // `cargo run` becomes the program it runs, so this reaches the program.
                 let interrupt = Command::new("kill")
-                    .args(["-INT", &child.id().to_string()])
+                    .args(["-s", signal, &child.id().to_string()])
                     .status();
                 assert!(interrupt.unwrap().success());
                 end_of(&mut child, Duration::from_secs(30))
@@ -399,7 +399,10 @@ fn the_commands_of_the_readmes_work_as_written() {
                     variables,
                     arguments,
                     until_interrupted,
-                } => run(cargo(&variables, &arguments), until_interrupted),
+                } => run(
+                    cargo(&variables, &arguments),
+                    until_interrupted.then_some("INT"),
+                ),
                 Meaning::Check(arguments) => check(&arguments, &tree),
                 Meaning::Elsewhere => Ok(()),
                 Meaning::Exists(file) => match tests::root().join(&file).exists() {
@@ -564,27 +567,28 @@ fn what_a_command_names_must_exist() {
 #[test]
 fn a_command_that_ends_badly_is_told() {
     let words = ["run", "-p", "no-such-package", "--offline"].map(str::to_owned);
-    let failed = run(cargo(&[], &words), false).unwrap_err();
+    let failed = run(cargo(&[], &words), None).unwrap_err();
     assert!(failed.contains("no-such-package"), "{failed}");
-    assert_eq!(run(cargo(&[], &["--version".to_owned()]), false), Ok(()));
+    assert_eq!(run(cargo(&[], &["--version".to_owned()]), None), Ok(()));
 
+    // TERM, because a shell that was started in the background ignores INT.
     let shell = |script: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
     };
-    let server = "trap 'exit 0' INT; echo ready; while :; do sleep 0.05; done";
-    assert_eq!(run(shell(server), true), Ok(()));
+    let server = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    assert_eq!(run(shell(server), Some("TERM")), Ok(()));
     for (script, complaint) in [
         ("echo ready", "ended by itself"),
         ("exit 0", "ended by itself"),
-        ("echo ready; exec sleep 30", "signal: 2"),
+        ("echo ready; exec sleep 30", "signal: 15"),
         (
-            "trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done",
+            "trap 'exit 3' TERM; echo ready; while :; do sleep 0.05; done",
             "exit status: 3",
         ),
     ] {
-        let told = run(shell(script), true).unwrap_err();
+        let told = run(shell(script), Some("TERM")).unwrap_err();
         assert!(told.starts_with(complaint), "{script}: {told}");
     }
 }

@@ -17,7 +17,7 @@ use cloud::{CloudError, GuardedTransaction, Item, Transaction};
 const ONE_ITEM_GUARD: &str = "#status = :open AND bid_sequence = :none";
 const ONE_ITEM_UPDATE: &str = "SET #status = :closed, closed_at = :now, final_sequence = :final, \
      bid_sequence = :sequence, best_bid_id = :bid, best_bidder_id = :bidder, \
-     best_amount = :amount, best_max_amount = :max REMOVE due_shard";
+     best_amount = :amount, best_max_amount = :max, second_max_amount = :second REMOVE due_shard";
 
 /// The same over two items.
 const AUCTION_GUARD: &str = "#status = :open";
@@ -25,7 +25,7 @@ const AUCTION_UPDATE: &str =
     "SET #status = :closed, closed_at = :now, final_sequence = :final REMOVE due_shard";
 const BEST_GUARD: &str = "bid_sequence = :none";
 const BEST_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid, \
-     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max";
+     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max, second_max_amount = :second";
 
 /// How often a purchase that was cancelled looks again.
 const ATTEMPTS: u32 = 100;
@@ -98,6 +98,7 @@ impl AuctionHouse {
             bidder_id: Some(bid.bidder_id.clone()),
             amount: Some(price),
             max_amount: Some(price),
+            second_max_amount: 0,
         };
         let accepted = Accepted {
             best: best.clone(),

@@ -81,6 +81,8 @@ pub struct BestBidState {
     /// How far the leader goes. Never shown.
     #[serde(rename = "best_max_amount", skip_serializing_if = "Option::is_none")]
     pub max_amount: Option<Amount>,
+    /// How far the best of the others went; 0 if there is no other. The price follows it.
+    pub second_max_amount: Amount,
 }
 
 /// What a bid is decided on: the window and its best.
@@ -177,36 +179,18 @@ pub fn decide(window: &Window, bid: &NewBid, now: Millis) -> Result<Accepted, Re
     if bid.offer.max() < minimum {
         return Err(Rejection::TooLow { minimum });
     }
-    let (leading, price) = match (best.max_amount, best.amount) {
-        (Some(own_max), Some(price)) if best.bidder_id.as_ref() == Some(&bid.bidder_id) => {
-            if bid.offer.max() <= own_max {
-                let minimum = own_max + 1;
-                return Err(Rejection::TooLow { minimum });
-            }
-            (true, proxy::raise_own(bid.offer, price))
+    if best.bidder_id.as_ref() == Some(&bid.bidder_id) {
+        // The leader may go further, but a lower maximum would say nothing.
+        let minimum = best.max_amount.unwrap_or(0) + 1;
+        if bid.offer.max() < minimum {
+            return Err(Rejection::TooLow { minimum });
         }
-        (Some(leader_max), _) => {
-            let standing = proxy::meet(bid.offer, leader_max);
-            (standing.newcomer_leads, standing.price)
-        }
-        (None, _) => (true, proxy::alone(bid.offer, auction.starting_price)),
-    };
-    let leader = if leading {
-        BestBidState {
-            bid_id: Some(bid.bid_id.clone()),
-            bidder_id: Some(bid.bidder_id.clone()),
-            max_amount: Some(bid.offer.max()),
-            ..BestBidState::default()
-        }
-    } else {
-        best.clone()
-    };
-    let leader_max = leader.max_amount.unwrap_or(price);
+    }
+    let (after, leading) = proxy::meet(auction, best, bid);
     Ok(Accepted {
         best: BestBidState {
             sequence: best.sequence + 1,
-            amount: Some(proxy::lifted_to_reserve(price, leader_max, auction.reserve_price)),
-            ..leader
+            ..after
         },
         end_time: soft_close::end_after_bid(auction.end_time, now, auction.soft_close_ms),
         leading,

@@ -221,5 +221,6 @@ pub(crate) fn best_values(best: &BestBidState) -> Vec<(&'static str, AttributeVa
         (":bidder", s(best.bidder_id.clone().unwrap_or_default())),
         (":amount", n(best.amount.unwrap_or_default())),
         (":max", n(best.max_amount.unwrap_or_default())),
+        (":second", n(best.second_max_amount)),
     ]
 }

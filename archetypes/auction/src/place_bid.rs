@@ -38,7 +38,8 @@ pub enum BidOutcome {
 const ONE_ITEM_GUARD: &str = "#status = :open AND bid_sequence = :seen";
 
 const ONE_ITEM_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid, \
-     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max, end_time = :end";
+     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max, \
+     second_max_amount = :second, end_time = :end";
 
 /// The same guard over two items. A condition cannot read another item, so each item checks its
 /// own half, and the transaction makes them one.
@@ -47,7 +48,7 @@ const BEST_GUARD: &str = "bid_sequence = :seen";
 
 const MOVE_END_UPDATE: &str = "SET end_time = :end";
 const BEST_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid, \
-     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max";
+     best_bidder_id = :bidder, best_amount = :amount, best_max_amount = :max, second_max_amount = :second";
 
 /// A bid is written once. This is the identity that makes every retry safe.
 const BID_GUARD: &str = "attribute_not_exists(bid_id)";

@@ -4,49 +4,44 @@
 //! `min(highest max, second max + increment)`. A plain bid is a proxy bid that offers its
 //! maximum at once.
 
-use crate::domain::{Amount, Offer};
+use crate::domain::{Amount, AuctionState, BestBidState, NewBid};
 use crate::increments;
 
-/// Who leads after a new offer, and at which price.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Whether the newcomer took the lead.
-    pub newcomer_leads: bool,
-    /// The price now.
-    pub price: Amount,
+/// Who leads after a valid bid, how far they go, how far the best of the others went, and at
+/// which price. Gives the best without its number, and whether the newcomer leads.
+pub fn meet(auction: &AuctionState, best: &BestBidState, bid: &NewBid) -> (BestBidState, bool) {
+    let newcomer_max = bid.offer.max();
+    let own = best.bidder_id.as_ref() == Some(&bid.bidder_id);
+    let leader_max = best.max_amount.unwrap_or(0);
+    // On a tie the earlier one keeps the lead.
+    let leads = newcomer_max > leader_max;
+    let mut after = if leads {
+        BestBidState {
+            bid_id: Some(bid.bid_id.clone()),
+            bidder_id: Some(bid.bidder_id.clone()),
+            max_amount: Some(newcomer_max),
+            // Nobody bids against themselves: who raises their own maximum beats nobody new.
+            second_max_amount: if own { best.second_max_amount } else { leader_max },
+            ..best.clone()
+        }
+    } else {
+        BestBidState {
+            second_max_amount: newcomer_max,
+            ..best.clone()
+        }
+    };
+    let pays_at_once = if leads { bid.offer.at_once() } else { 0 };
+    after.amount = Some(price(auction, &after).max(pays_at_once));
+    (after, leads)
 }
 
-/// A valid offer meets the leader, who goes up to `leader_max`.
-pub fn meet(offer: Offer, leader_max: Amount) -> Standing {
-    let newcomer_max = offer.max();
-    // On a tie the earlier one keeps the lead, at their maximum.
-    if newcomer_max <= leader_max {
-        return Standing {
-            newcomer_leads: false,
-            price: leader_max.min(newcomer_max + increments::above(newcomer_max)),
-        };
-    }
-    let needed = newcomer_max.min(leader_max + increments::above(leader_max));
-    Standing {
-        newcomer_leads: true,
-        price: needed.max(offer.at_once()),
-    }
-}
-
-/// A valid offer, and nobody leads yet.
-pub fn alone(offer: Offer, starting_price: Amount) -> Amount {
-    starting_price.max(offer.at_once())
-}
-
-/// The leader goes further. Nobody bids against themselves: the price moves only if they say so.
-pub fn raise_own(offer: Offer, price: Amount) -> Amount {
-    price.max(offer.at_once())
-}
-
-/// The reserve counts as one more bidder: whoever can reach it is taken there at once.
-pub fn lifted_to_reserve(price: Amount, leader_max: Amount, reserve: Option<Amount>) -> Amount {
-    match reserve {
-        Some(reserve) if leader_max >= reserve => price.max(reserve),
-        _ => price,
-    }
+fn price(auction: &AuctionState, best: &BestBidState) -> Amount {
+    let max = best.max_amount.unwrap_or(0);
+    let asked = match best.second_max_amount {
+        0 => auction.starting_price,
+        second => max.min(second + increments::above(second)),
+    };
+    // The reserve counts as one more bidder: whoever can reach it is taken there at once.
+    let reserve = auction.reserve_price.filter(|reserve| max >= *reserve);
+    asked.max(reserve.unwrap_or(0)).max(best.amount.unwrap_or(0))
 }

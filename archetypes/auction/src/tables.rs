@@ -54,6 +54,7 @@ const AUCTION_ATTRIBUTES: &[Attribute] = &[
     attribute("best_bidder_id", "bob", "BestBidState"),
     attribute("best_amount", "12500", "BestBidState: the price now"),
     attribute("best_max_amount", "20000", "BestBidState: as far as the leader goes; secret"),
+    attribute("second_max_amount", "12000", "BestBidState: as far as the best of the others went; secret"),
 ];
 
 /// BestBidState as an item of its own: the documents' layout.
@@ -74,6 +75,7 @@ pub const BEST_BIDS: Table = Table {
         attribute("best_bidder_id", "bob", "who leads"),
         attribute("best_amount", "12500", "the price now"),
         attribute("best_max_amount", "20000", "as far as the leader goes; secret"),
+        attribute("second_max_amount", "12000", "as far as the best of the others went; secret"),
     ],
 };
 

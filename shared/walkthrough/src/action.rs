@@ -35,7 +35,9 @@ impl Action {
     /// The first declared way that these calls went, if any.
     pub fn way<S: AsRef<str>>(&self, shapes: &[S]) -> Option<&'static Calls> {
         let shapes: Vec<&str> = shapes.iter().map(AsRef::as_ref).collect();
-        self.calls.iter().find(|calls| in_order(calls.sequence, &shapes))
+        self.calls
+            .iter()
+            .find(|calls| in_order(calls.sequence, &shapes))
     }
 }
 
@@ -90,7 +92,10 @@ fn same(declared: &str, seen: &str) -> bool {
 /// `TransactWriteItems [Update auctions if, Put bids]` as its operation and its parts.
 fn parts(shape: &str) -> Option<(&str, Vec<&str>)> {
     let (operation, list) = shape.strip_suffix(']')?.split_once(" [")?;
-    Some((operation, list.split(", ").filter(|part| !part.is_empty()).collect()))
+    Some((
+        operation,
+        list.split(", ").filter(|part| !part.is_empty()).collect(),
+    ))
 }
 
 /// Whether `seen` is `declared` with something in the place of each `{name}`.
@@ -122,9 +127,15 @@ mod tests {
     fn a_sequence_permits_exactly_its_calls_in_their_order() {
         let sequence = ["GetItem auctions", "UpdateItem auctions if"];
         assert!(permits(&sequence, &sequence));
-        assert!(!permits(&sequence, &["UpdateItem auctions if", "GetItem auctions"]));
+        assert!(!permits(
+            &sequence,
+            &["UpdateItem auctions if", "GetItem auctions"]
+        ));
         assert!(!permits(&sequence, &["GetItem auctions"]));
-        assert!(!permits(&sequence, &["GetItem auctions", "UpdateItem auctions"]));
+        assert!(!permits(
+            &sequence,
+            &["GetItem auctions", "UpdateItem auctions"]
+        ));
         assert!(permits(&[], &[]));
         assert!(!permits(&[], &["GetItem auctions"]));
     }
@@ -133,7 +144,10 @@ mod tests {
     fn a_star_permits_any_number_of_times_and_none() {
         let sequence = ["Query due *", "Query due", "UpdateItem jobs if"];
         assert!(permits(&sequence, &["Query due", "UpdateItem jobs if"]));
-        assert!(permits(&sequence, &["Query due", "Query due", "UpdateItem jobs if"]));
+        assert!(permits(
+            &sequence,
+            &["Query due", "Query due", "UpdateItem jobs if"]
+        ));
         assert!(!permits(&sequence, &["UpdateItem jobs if"]));
     }
 
@@ -141,7 +155,10 @@ mod tests {
     fn a_count_permits_exactly_that_many() {
         assert!(permits(&["GetItem a ×2"], &["GetItem a", "GetItem a"]));
         assert!(!permits(&["GetItem a ×2"], &["GetItem a"]));
-        assert!(!permits(&["GetItem a ×2"], &["GetItem a", "GetItem a", "GetItem a"]));
+        assert!(!permits(
+            &["GetItem a ×2"],
+            &["GetItem a", "GetItem a", "GetItem a"]
+        ));
     }
 
     #[test]
@@ -149,7 +166,10 @@ mod tests {
         let sequence = ["TransactWriteItems [Update seats if ×2, Put holds *]"];
         let seen = "TransactWriteItems [Update seats if, Update seats if, Put holds]";
         assert!(permits(&sequence, &[seen]));
-        assert!(!permits(&sequence, &["TransactWriteItems [Update seats if]"]));
+        assert!(!permits(
+            &sequence,
+            &["TransactWriteItems [Update seats if]"]
+        ));
     }
 
     #[test]
@@ -158,7 +178,13 @@ mod tests {
         assert!(permits(&sequence, &["PUBLISH auction:a-1:best"]));
         assert!(!permits(&sequence, &["PUBLISH auction::best"]));
         assert!(!permits(&sequence, &["PUBLISH auction:a-1:worst"]));
-        assert!(permits(&["PutObject files/{key}"], &["PutObject files/a/b.txt"]));
-        assert!(!permits(&["PutObject files/{key}"], &["PutObject files/a if"]));
+        assert!(permits(
+            &["PutObject files/{key}"],
+            &["PutObject files/a/b.txt"]
+        ));
+        assert!(!permits(
+            &["PutObject files/{key}"],
+            &["PutObject files/a if"]
+        ));
     }
 }

@@ -109,7 +109,11 @@ pub struct Share {
 
 /// Shorthand for a [`Share`] over all ways of an action.
 pub const fn share(action: &'static str, per_unit: f64) -> Share {
-    Share { action, when: "", per_unit }
+    Share {
+        action,
+        when: "",
+        per_unit,
+    }
 }
 
 impl Share {
@@ -138,7 +142,11 @@ impl Archetype {
         let found = self.actions.iter().find(|action| action.name == name);
         let Some(found) = found else {
             let names: Vec<_> = self.actions.iter().map(|action| action.name).collect();
-            bail!("there is no action '{name}': {} declares {}", self.name, names.join(", "));
+            bail!(
+                "there is no action '{name}': {} declares {}",
+                self.name,
+                names.join(", ")
+            );
         };
         Ok(found)
     }
@@ -150,7 +158,10 @@ impl Archetype {
     /// Tables and indexes as capacity is charged to them: `auctions`, `auctions/due`.
     pub(crate) fn charged(&self) -> Vec<String> {
         let each = self.tables.iter().flat_map(|table| {
-            let indexes = table.indexes.iter().map(|index| format!("{}/{}", table.name, index.name));
+            let indexes = table
+                .indexes
+                .iter()
+                .map(|index| format!("{}/{}", table.name, index.name));
             std::iter::once(table.name.to_owned()).chain(indexes)
         });
         each.collect()
@@ -177,30 +188,57 @@ impl Archetype {
     /// Finds names that lead nowhere: this is data, and the compiler does not read it.
     pub fn check(&self) -> Result<()> {
         for (at, action) in self.actions.iter().enumerate() {
-            let twice = self.actions[..at].iter().any(|other| other.name == action.name);
+            let twice = self.actions[..at]
+                .iter()
+                .any(|other| other.name == action.name);
             ensure!(!twice, "the action '{}' is declared twice", action.name);
         }
         for machine in self.machines {
             for step in machine.transitions {
                 self.action(step.action)?;
                 for state in [step.from, step.to] {
-                    let known = machine.states.contains(&state) || state == step.from && state.is_empty();
-                    ensure!(known, "{} has a transition at '{state}', which is none of its states", machine.entity);
+                    let known =
+                        machine.states.contains(&state) || state == step.from && state.is_empty();
+                    ensure!(
+                        known,
+                        "{} has a transition at '{state}', which is none of its states",
+                        machine.entity
+                    );
                 }
             }
         }
         for share in self.workload.mix {
             let action = self.action(share.action)?;
-            let known = share.when.is_empty() || action.calls.iter().any(|calls| calls.when == share.when);
-            ensure!(known, "the workload counts '{}' when '{}', which it does not declare", share.action, share.when);
-            ensure!(share.per_unit >= 0.0 && share.per_unit.is_finite(), "the workload counts '{}' {} times", share.action, share.per_unit);
+            let known =
+                share.when.is_empty() || action.calls.iter().any(|calls| calls.when == share.when);
+            ensure!(
+                known,
+                "the workload counts '{}' when '{}', which it does not declare",
+                share.action,
+                share.when
+            );
+            ensure!(
+                share.per_unit >= 0.0 && share.per_unit.is_finite(),
+                "the workload counts '{}' {} times",
+                share.action,
+                share.per_unit
+            );
         }
         for skew in self.workload.skew {
             if !skew.action.is_empty() {
                 self.action(skew.action)?;
             }
-            ensure!(self.charged().iter().any(|name| name == skew.resource), "the workload has a skew on '{}', which is no table or index", skew.resource);
-            ensure!((0.0..=1.0).contains(&skew.hottest), "the skew on '{}' is {}, which is no fraction", skew.resource, skew.hottest);
+            ensure!(
+                self.charged().iter().any(|name| name == skew.resource),
+                "the workload has a skew on '{}', which is no table or index",
+                skew.resource
+            );
+            ensure!(
+                (0.0..=1.0).contains(&skew.hottest),
+                "the skew on '{}' is {}, which is no fraction",
+                skew.resource,
+                skew.hottest
+            );
         }
         Ok(())
     }

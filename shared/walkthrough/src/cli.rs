@@ -27,7 +27,10 @@ pub fn main(archetype: Archetype) -> ExitCode {
     if let Err(error) = understood(&mut command, &matches) {
         error.exit();
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
@@ -42,7 +45,9 @@ pub fn main(archetype: Archetype) -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
     if causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
         // Whoever read this has read enough, as `head` does.
         return ExitCode::SUCCESS;
@@ -58,7 +63,12 @@ enum End {
 
 /// The command line, as data.
 pub fn command(archetype: &Archetype) -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON");
+    let json = || {
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .help("Print JSON")
+    };
     let walking = |command: Command| {
         command
             .arg(
@@ -113,6 +123,7 @@ pub fn command(archetype: &Archetype) -> Command {
                         .long("rate")
                         .value_name("N")
                         .value_parser(rate)
+                        .allow_negative_numbers(true)
                         .default_value("100")
                         .help(format!("{} per second", capitalized(archetype.workload.unit))),
                 )
@@ -128,11 +139,16 @@ pub fn command(archetype: &Archetype) -> Command {
 
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.replace([',', '_'], "").parse().map_err(|_| "not a number".to_owned())?;
+    let rate: f64 = text
+        .replace([',', '_'], "")
+        .parse()
+        .map_err(|_| "not a number".to_owned())?;
     if !(rate > 0.0 && rate <= 1e9) {
         return Err("the rate must be above 0, and at most a billion".into());
     }
@@ -142,7 +158,9 @@ fn rate(text: &str) -> Result<f64, String> {
 /// Tables would take more, buckets would not.
 fn prefix(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()) || !text.chars().all(plain) {
+    if !text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        || !text.chars().all(plain)
+    {
         return Err("use lower-case letters, digits and hyphens".into());
     }
     if text.len() > 30 {
@@ -153,7 +171,8 @@ fn prefix(text: &str) -> Result<String, String> {
 
 /// What clap cannot say by itself.
 fn understood(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
-    let for_walk = matches.get_flag("step") || matches.get_flag("json") || matches.contains_id("html");
+    let for_walk =
+        matches.get_flag("step") || matches.get_flag("json") || matches.contains_id("html");
     match matches.subcommand_name() {
         Some(name) if for_walk => {
             let text = format!("--step, --json and --html go behind the command: '{name} --json'");
@@ -220,7 +239,11 @@ fn options_for_walking(mut options: Options) -> Options {
     options.data = None;
     if let Some(prefix) = &mut options.prefix {
         let id = Ids::Uuid.next("walk");
-        *prefix = format!("{}-walk-{}", prefix.trim_end_matches('-'), &id[id.len() - 8..]);
+        *prefix = format!(
+            "{}-walk-{}",
+            prefix.trim_end_matches('-'),
+            &id[id.len() - 8..]
+        );
     }
     options
 }
@@ -230,7 +253,8 @@ async fn walking(archetype: &Archetype, given: &ArgMatches, look: Look) -> Resul
     let json = given.get_flag("json");
     let live = (html.is_none() && !json).then(|| Live::new(look, given.get_flag("step")));
     let options = options_for_walking(options(given)?);
-    let Some(cloud) = unless_interrupted(async { Ok(cloud::connect_with(options).await?) }).await? else {
+    let Some(cloud) = unless_interrupted(async { Ok(cloud::connect_with(options).await?) }).await?
+    else {
         return Ok(End::Interrupted);
     };
     let walked = unless_interrupted(walk_shown(archetype, cloud.clone(), live)).await;
@@ -256,7 +280,12 @@ async fn walking(archetype: &Archetype, given: &ArgMatches, look: Look) -> Resul
     if let Some(file) = html {
         std::fs::write(file, transcript.html(archetype))
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let _ = writeln!(io::stderr(), "wrote {}: {} steps", file.display(), transcript.steps().count());
+        let _ = writeln!(
+            io::stderr(),
+            "wrote {}: {} steps",
+            file.display(),
+            transcript.steps().count()
+        );
     }
     Ok(End::Done)
 }
@@ -264,9 +293,14 @@ async fn walking(archetype: &Archetype, given: &ArgMatches, look: Look) -> Resul
 async fn remove(archetype: &Archetype, cloud: &Cloud) -> Result<()> {
     let left = || {
         let prefix = cloud.names().prefix().trim_end_matches('-');
-        format!("what was created is still there, remove it with: {} teardown --backend aws --prefix {prefix}", archetype.name)
+        format!(
+            "what was created is still there, remove it with: {} teardown --backend aws --prefix {prefix}",
+            archetype.name
+        )
     };
-    let removed = unless_interrupted(archetype.remove(cloud)).await.with_context(left)?;
+    let removed = unless_interrupted(archetype.remove(cloud))
+        .await
+        .with_context(left)?;
     removed.with_context(left)
 }
 
@@ -290,7 +324,9 @@ async fn teardown(archetype: &Archetype, given: &ArgMatches) -> Result<End> {
             print("The containers end with the process that started them: nothing to remove.\n")?;
             return Ok(End::Done);
         }
-        (Backend::Aws, _, None) => bail!("teardown needs --prefix: it removes what was created under it, and nothing else"),
+        (Backend::Aws, _, None) => {
+            bail!("teardown needs --prefix: it removes what was created under it, and nothing else")
+        }
         _ => {}
     }
     let removing = async {
@@ -301,8 +337,14 @@ async fn teardown(archetype: &Archetype, given: &ArgMatches) -> Result<End> {
     let Some(cloud) = unless_interrupted(removing).await? else {
         return Ok(End::Interrupted);
     };
-    let tables = archetype.tables.iter().map(|table| cloud.names().table(table.name));
-    let resources = archetype.resources.iter().map(|resource| resource.name.to_owned());
+    let tables = archetype
+        .tables
+        .iter()
+        .map(|table| cloud.names().table(table.name));
+    let resources = archetype
+        .resources
+        .iter()
+        .map(|resource| resource.name.to_owned());
     let all: Vec<_> = tables.chain(resources).collect();
     print(&format!("removed {}\n", all.join(", ")))?;
     Ok(End::Done)
@@ -384,7 +426,10 @@ fn print_json(value: &Value) -> Result<()> {
 
 fn actions_json(archetype: &Archetype) -> Value {
     let each = archetype.actions.iter().map(|action| {
-        let calls = action.calls.iter().map(|calls| json!({"when": calls.when, "sequence": calls.sequence}));
+        let calls = action
+            .calls
+            .iter()
+            .map(|calls| json!({"when": calls.when, "sequence": calls.sequence}));
         json!({
             "name": action.name,
             "entities": action.entities,
@@ -413,9 +458,22 @@ fn actions_text(archetype: &Archetype, look: &Look) -> String {
         labelled(&mut out, "abstract", action.abstract_layer, look);
         labelled(&mut out, "concrete", action.concrete_layer, look);
         for (at, calls) in action.calls.iter().enumerate() {
-            let when = if calls.when.is_empty() { String::new() } else { format!("{}: ", calls.when) };
-            let sequence = if calls.sequence.is_empty() { "none".to_owned() } else { calls.sequence.join("; ") };
-            labelled(&mut out, if at == 0 { "calls" } else { "" }, &format!("{when}{sequence}"), look);
+            let when = if calls.when.is_empty() {
+                String::new()
+            } else {
+                format!("{}: ", calls.when)
+            };
+            let sequence = if calls.sequence.is_empty() {
+                "none".to_owned()
+            } else {
+                calls.sequence.join("; ")
+            };
+            labelled(
+                &mut out,
+                if at == 0 { "calls" } else { "" },
+                &format!("{when}{sequence}"),
+                look,
+            );
         }
         out.push('\n');
     }
@@ -425,7 +483,11 @@ fn actions_text(archetype: &Archetype, look: &Look) -> String {
 }
 
 fn keys(partition: Key, sort: Option<Key>) -> String {
-    let names: Vec<_> = [Some(partition), sort].iter().flatten().map(|key| key.name()).collect();
+    let names: Vec<_> = [Some(partition), sort]
+        .iter()
+        .flatten()
+        .map(|key| key.name())
+        .collect();
     names.join(", ")
 }
 
@@ -439,13 +501,23 @@ fn index_text(index: &Index) -> String {
         Projection::All => "all attributes".to_owned(),
         Projection::Include(names) => format!("with {}", names.join(", ")),
     };
-    format!("{} ({scope}): {}; {carries}. {}", index.name, keys(index.partition, index.sort), index.why)
+    format!(
+        "{} ({scope}): {}; {carries}. {}",
+        index.name,
+        keys(index.partition, index.sort),
+        index.why
+    )
 }
 
 fn tables_text(archetype: &Archetype, look: &Look) -> String {
     let mut out = String::new();
     for table in archetype.tables {
-        let _ = writeln!(out, "{} {}", look.strong(table.name), look.quiet(&format!("→ {}", table.entity)));
+        let _ = writeln!(
+            out,
+            "{} {}",
+            look.strong(table.name),
+            look.quiet(&format!("→ {}", table.entity))
+        );
         labelled(&mut out, "why", table.why, look);
         labelled(&mut out, "key", &keys(table.partition, table.sort), look);
         for index in table.indexes {
@@ -459,12 +531,21 @@ fn tables_text(archetype: &Archetype, look: &Look) -> String {
         }
         out.push('\n');
         let widest = |of: fn(&cloud::tables::Attribute) -> &str| {
-            table.attributes.iter().map(|attribute| of(attribute).chars().count()).max().unwrap_or(0)
+            table
+                .attributes
+                .iter()
+                .map(|attribute| of(attribute).chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let (names, samples) = (widest(|a| a.name), widest(|a| a.sample));
         for attribute in table.attributes {
             let sample = look.quiet(&format!("{:samples$}", attribute.sample));
-            let _ = writeln!(out, "  {:names$}  {sample}  {}", attribute.name, attribute.why);
+            let _ = writeln!(
+                out,
+                "  {:names$}  {sample}  {}",
+                attribute.name, attribute.why
+            );
         }
         out.push('\n');
     }

@@ -64,7 +64,9 @@ impl Requests {
             (Service::Sqs, _) => self.sqs += sqs_requests(request.body.to_string().len() as u64),
             (Service::Streams, "GetRecords") => self.stream += 1,
             (Service::S3, operation) if operation.starts_with("Delete") => {}
-            (Service::S3, operation) if operation.starts_with("Get") || operation.starts_with("Head") => {
+            (Service::S3, operation)
+                if operation.starts_with("Get") || operation.starts_with("Head") =>
+            {
                 self.s3_get += 1;
             }
             (Service::S3, _) => self.s3_put += 1,
@@ -85,11 +87,16 @@ impl Requests {
     /// `2 SQS requests, 1 S3 puts`; empty if there are none.
     pub fn text(&self) -> String {
         let some = self.each().into_iter().filter(|(_, count, _)| *count > 0);
-        some.map(|(name, count, _)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        some.map(|(name, count, _)| format!("{count} {name}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     fn price(&self) -> Money {
-        self.each().into_iter().map(|(_, count, price)| price * count).sum()
+        self.each()
+            .into_iter()
+            .map(|(_, count, price)| price * count)
+            .sum()
     }
 }
 
@@ -107,15 +114,21 @@ impl Cost {
                 charge.read += Units::try_from(consumed.read)?;
                 charge.write += Units::try_from(consumed.write)?;
             }
-            let images = met.get(&call.request.number).map(Vec::as_slice).unwrap_or_default();
+            let images = met
+                .get(&call.request.number)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             for (table, units) in refused_by_table(call, images)? {
                 cost.charges.entry(table).or_default().refused += units;
             }
             cost.requests.count(call);
         }
         for change in changes {
-            let Some(table) = archetype.table(&change.table) else { continue };
-            let bytes = |item: &Option<Value>| item.as_ref().map_or(Ok(0), |item| stored(table, item));
+            let Some(table) = archetype.table(&change.table) else {
+                continue;
+            };
+            let bytes =
+                |item: &Option<Value>| item.as_ref().map_or(Ok(0), |item| stored(table, item));
             cost.stored += bytes(&change.after)? - bytes(&change.before)?;
         }
         Ok(cost)
@@ -203,7 +216,13 @@ impl<'a> Sum<&'a Cost> for Cost {
 fn refused_by_table(call: &Call, images: &[Image]) -> Result<Vec<(String, Units)>> {
     let times = match &call.outcome {
         Outcome::ConditionFailed => 1,
-        Outcome::Cancelled(reasons) if reasons.iter().any(|reason| reason == "ConditionalCheckFailed") => 2,
+        Outcome::Cancelled(reasons)
+            if reasons
+                .iter()
+                .any(|reason| reason == "ConditionalCheckFailed") =>
+        {
+            2
+        }
         _ => return Ok(Vec::new()),
     };
     let size = |item: &Option<Value>| item.as_ref().map_or(Ok(0), item_size);
@@ -215,7 +234,10 @@ fn refused_by_table(call: &Call, images: &[Image]) -> Result<Vec<(String, Units)
 }
 
 pub(crate) fn refused(call: &Call, images: &[Image]) -> Result<Units> {
-    Ok(refused_by_table(call, images)?.into_iter().map(|(_, units)| units).sum())
+    Ok(refused_by_table(call, images)?
+        .into_iter()
+        .map(|(_, units)| units)
+        .sum())
 }
 
 /// Bytes an item takes on the storage bill, with its entries in the indexes.
@@ -223,7 +245,11 @@ fn stored(table: &Table, item: &Value) -> Result<i64> {
     let table_key: Vec<_> = table.key_names().collect();
     let mut bytes = storage_bytes(item_size(item)?);
     for index in table.indexes {
-        let key: Vec<_> = [Some(index.partition), index.sort].iter().flatten().map(|key| key.name()).collect();
+        let key: Vec<_> = [Some(index.partition), index.sort]
+            .iter()
+            .flatten()
+            .map(|key| key.name())
+            .collect();
         let entry = capacity::Index {
             table_key: &table_key,
             key: &key,
@@ -325,14 +351,19 @@ impl Partition {
 
 /// Prices the archetype's workload at `rate` units per second, from what its walk consumed.
 pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Result<Estimate> {
-    ensure!(rate > 0.0 && rate.is_finite(), "the rate must be a number above 0, not {rate}");
+    ensure!(
+        rate > 0.0 && rate.is_finite(),
+        "the rate must be a number above 0, not {rate}"
+    );
     let workload = archetype.workload;
     let mut lines = Vec::new();
     let mut stored_per_second = 0.0;
     let mut requests = [0.0; 4];
     let mut partitions: BTreeMap<String, Partition> = BTreeMap::new();
     for share in workload.mix {
-        let taken = |step: &&Step| step.action == share.action && (share.when.is_empty() || step.when == share.when);
+        let taken = |step: &&Step| {
+            step.action == share.action && (share.when.is_empty() || step.when == share.when)
+        };
         let steps: Vec<&Step> = transcript.steps().filter(taken).collect();
         ensure!(
             !steps.is_empty(),
@@ -355,19 +386,26 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
             *sum += per_second * each as f64 / count;
         }
         for (resource, charge) in &cost.charges {
-            let on = |action: &str| workload.skew.iter().find(|skew| skew.resource == resource && skew.action == action);
+            let on = |action: &str| {
+                workload
+                    .skew
+                    .iter()
+                    .find(|skew| skew.resource == resource && skew.action == action)
+            };
             let skew = on(share.action).or_else(|| on(""));
             let read = per_second * charge.read.as_f64() / count;
             let write = per_second * (charge.write + charge.refused).as_f64() / count;
             let hottest = skew.map_or(0.0, |skew| skew.hottest);
-            let entry = partitions.entry(resource.clone()).or_insert_with(|| Partition {
-                resource: resource.clone(),
-                read: 0.0,
-                write: 0.0,
-                hot_read: 0.0,
-                hot_write: 0.0,
-                why: "",
-            });
+            let entry = partitions
+                .entry(resource.clone())
+                .or_insert_with(|| Partition {
+                    resource: resource.clone(),
+                    read: 0.0,
+                    write: 0.0,
+                    hot_read: 0.0,
+                    hot_write: 0.0,
+                    why: "",
+                });
             entry.read += read;
             entry.write += write;
             entry.hot_read += read * hottest;
@@ -381,10 +419,14 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
     let prices = Prices::CURRENT;
     let days = f64::from(workload.kept_days) * 86_400.0;
     let stored_bytes = (stored_per_second * days).max(0.0) as u64;
-    let month = |per_second: f64| Units::halves((per_second * 2.0 * SECONDS_PER_MONTH).round() as u64);
+    let month =
+        |per_second: f64| Units::halves((per_second * 2.0 * SECONDS_PER_MONTH).round() as u64);
     let total = |of: fn(&Partition) -> f64| partitions.iter().map(of).sum::<f64>();
     let bought = |of: fn(&Partition) -> f64| -> u64 {
-        partitions.iter().map(|partition| (of(partition) / UTILISATION).ceil() as u64).sum()
+        partitions
+            .iter()
+            .map(|partition| (of(partition) / UTILISATION).ceil() as u64)
+            .sum()
     };
     let on_demand = OnDemand {
         reads: month(total(|p| p.read)),
@@ -396,7 +438,8 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
         writes_per_second: bought(|p| p.write),
         stored_bytes,
     };
-    let [sqs, stream, s3_put, s3_get] = requests.map(|each| (each * SECONDS_PER_MONTH).round() as u64);
+    let [sqs, stream, s3_put, s3_get] =
+        requests.map(|each| (each * SECONDS_PER_MONTH).round() as u64);
     Ok(Estimate {
         rate,
         unit: workload.unit,
@@ -405,7 +448,13 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
         kept_days: workload.kept_days,
         on_demand: prices.monthly_on_demand(&on_demand, FreeTier::Ignored),
         provisioned: prices.monthly_provisioned(&provisioned, FreeTier::Ignored),
-        requests: Requests { sqs, stream, s3_put, s3_get }.price(),
+        requests: Requests {
+            sqs,
+            stream,
+            s3_put,
+            s3_get,
+        }
+        .price(),
         partitions,
     })
 }
@@ -418,12 +467,17 @@ impl Estimate {
 
     /// Write units per second over everything.
     pub fn write(&self) -> f64 {
-        self.partitions.iter().map(|partition| partition.write).sum()
+        self.partitions
+            .iter()
+            .map(|partition| partition.write)
+            .sum()
     }
 
     /// The key that is nearest to its partition's limit.
     pub fn hottest(&self) -> Option<&Partition> {
-        self.partitions.iter().max_by(|one, other| one.load().total_cmp(&other.load()))
+        self.partitions
+            .iter()
+            .max_by(|one, other| one.load().total_cmp(&other.load()))
     }
 
     /// For people.
@@ -431,11 +485,23 @@ impl Estimate {
         let prices = Prices::CURRENT;
         let mut out = String::new();
         let mut part = |title: &str, rows: Vec<Vec<String>>, align: &[Align]| {
-            let _ = write!(out, "{}\n\n{}\n", look.strong(title), grid(&rows, align, look));
+            let _ = write!(
+                out,
+                "{}\n\n{}\n",
+                look.strong(title),
+                grid(&rows, align, look)
+            );
         };
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
 
-        let mut rows = vec![words(&["action", "per second", "RCU", "WCU", "RCU/s", "WCU/s"])];
+        let mut rows = vec![words(&[
+            "action",
+            "per second",
+            "RCU",
+            "WCU",
+            "RCU/s",
+            "WCU/s",
+        ])];
         for line in &self.lines {
             let name = match line.share.when {
                 "" => line.share.action.to_owned(),
@@ -450,9 +516,26 @@ impl Estimate {
         row.extend([number(self.read()), number(self.write())]);
         rows.push(row);
         let title = format!("{} {} a second", number(self.rate), self.unit);
-        part(&title, rows, &[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
+        part(
+            &title,
+            rows,
+            &[
+                Align::Left,
+                Align::Right,
+                Align::Right,
+                Align::Right,
+                Align::Right,
+                Align::Right,
+            ],
+        );
 
-        let mut rows = vec![words(&["table or index", "RCU/s", "WCU/s", "load", "verdict"])];
+        let mut rows = vec![words(&[
+            "table or index",
+            "RCU/s",
+            "WCU/s",
+            "load",
+            "verdict",
+        ])];
         for partition in &self.partitions {
             let mut row = vec![partition.resource.clone()];
             row.extend([partition.hot_read, partition.hot_write].map(number));
@@ -465,17 +548,40 @@ impl Estimate {
             number(PARTITION_RCU_PER_SECOND as f64),
             number(PARTITION_WCU_PER_SECOND as f64)
         );
-        part(&title, rows, &[Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
-        for partition in self.partitions.iter().filter(|partition| !partition.why.is_empty()) {
+        part(
+            &title,
+            rows,
+            &[
+                Align::Left,
+                Align::Right,
+                Align::Right,
+                Align::Right,
+                Align::Left,
+            ],
+        );
+        for partition in self
+            .partitions
+            .iter()
+            .filter(|partition| !partition.why.is_empty())
+        {
             let _ = writeln!(out, "  {}: {}", partition.resource, partition.why);
         }
-        if self.partitions.iter().any(|partition| !partition.why.is_empty()) {
+        if self
+            .partitions
+            .iter()
+            .any(|partition| !partition.why.is_empty())
+        {
             out.push('\n');
         }
 
-        let mut rows = vec![words(&["", "reads", "writes", "storage", "requests", "total"])];
+        let mut rows = vec![words(&[
+            "", "reads", "writes", "storage", "requests", "total",
+        ])];
         let provisioned = format!("provisioned, {:.0}% used", UTILISATION * 100.0);
-        for (name, bill) in [("on demand", &self.on_demand), (&provisioned, &self.provisioned)] {
+        for (name, bill) in [
+            ("on demand", &self.on_demand),
+            (&provisioned, &self.provisioned),
+        ] {
             let mut row = vec![name.to_owned()];
             row.extend([bill.reads, bill.writes, bill.storage, self.requests].map(dollars));
             row.push(dollars(bill.total() + self.requests));
@@ -485,8 +591,16 @@ impl Estimate {
         let _ = write!(
             out,
             "{}\n\n{}",
-            look.strong(&format!("A month, with {} stored ({} days)", bytes(self.stored_bytes), self.kept_days)),
-            grid(&rows, &[Align::Left, right, right, right, right, right], look)
+            look.strong(&format!(
+                "A month, with {} stored ({} days)",
+                bytes(self.stored_bytes),
+                self.kept_days
+            )),
+            grid(
+                &rows,
+                &[Align::Left, right, right, right, right, right],
+                look
+            )
         );
         let _ = writeln!(
             out,
@@ -563,12 +677,23 @@ pub(crate) fn range(steps: &[&Step]) -> Result<String> {
     }
     let span = |of: fn(&Cost) -> Units, unit: &str| {
         let all = || steps.iter().map(|step| of(&step.cost));
-        let (least, most) = (all().min().unwrap_or_default(), all().max().unwrap_or_default());
-        if least == most { format!("{least} {unit}") } else { format!("{least}–{most} {unit}") }
+        let (least, most) = (
+            all().min().unwrap_or_default(),
+            all().max().unwrap_or_default(),
+        );
+        if least == most {
+            format!("{least} {unit}")
+        } else {
+            format!("{least}–{most} {unit}")
+        }
     };
     let mut text = format!("{}, {}", span(Cost::read, "RCU"), span(Cost::write, "WCU"));
     if steps.iter().any(|step| step.cost.refused() > Units::ZERO) {
-        let _ = write!(text, " + {} (charged, not reported)", span(Cost::refused, "WCU"));
+        let _ = write!(
+            text,
+            " + {} (charged, not reported)",
+            span(Cost::refused, "WCU")
+        );
     }
     Ok(text)
 }
@@ -579,7 +704,11 @@ pub(crate) fn number(value: f64) -> String {
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let fraction = fraction.trim_end_matches('0');
     let whole = commas(whole);
-    if fraction.is_empty() { whole } else { format!("{whole}.{fraction}") }
+    if fraction.is_empty() {
+        whole
+    } else {
+        format!("{whole}.{fraction}")
+    }
 }
 
 fn commas(digits: &str) -> String {
@@ -595,12 +724,20 @@ fn commas(digits: &str) -> String {
 
 pub(crate) fn dollars(money: Money) -> String {
     let text = format!("{money:.2}");
-    let (whole, cents) = text.trim_start_matches('$').split_once('.').unwrap_or((&text, "00"));
+    let (whole, cents) = text
+        .trim_start_matches('$')
+        .split_once('.')
+        .unwrap_or((&text, "00"));
     format!("${}.{cents}", commas(whole))
 }
 
 fn bytes(count: u64) -> String {
-    let units = [("TB", GB * 1_024), ("GB", GB), ("MB", GB / 1_024), ("KB", 1_024)];
+    let units = [
+        ("TB", GB * 1_024),
+        ("GB", GB),
+        ("MB", GB / 1_024),
+        ("KB", 1_024),
+    ];
     match units.iter().find(|(_, size)| count >= *size) {
         Some((unit, size)) => format!("{:.1} {unit}", count as f64 / *size as f64),
         None => format!("{count} bytes"),

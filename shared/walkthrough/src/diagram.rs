@@ -18,12 +18,26 @@ pub fn mermaid(machines: &[Machine]) -> String {
         let mut out = format!("**{}**\n\n```mermaid\nstateDiagram-v2\n", machine.entity);
         for state in machine.states {
             if mermaid_id(state) != *state {
-                let _ = writeln!(out, "    state \"{}\" as {}", state.replace('"', "'"), mermaid_id(state));
+                let _ = writeln!(
+                    out,
+                    "    state \"{}\" as {}",
+                    state.replace('"', "'"),
+                    mermaid_id(state)
+                );
             }
         }
         for step in machine.transitions {
-            let from = if step.from.is_empty() { "[*]".into() } else { mermaid_id(step.from) };
-            let _ = writeln!(out, "    {from} --> {}: {}", mermaid_id(step.to), step.action);
+            let from = if step.from.is_empty() {
+                "[*]".into()
+            } else {
+                mermaid_id(step.from)
+            };
+            let _ = writeln!(
+                out,
+                "    {from} --> {}: {}",
+                mermaid_id(step.to),
+                step.action
+            );
         }
         out + "```\n"
     });
@@ -31,7 +45,16 @@ pub fn mermaid(machines: &[Machine]) -> String {
 }
 
 fn mermaid_id(state: &str) -> String {
-    state.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' }).collect()
+    state
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 const LINE: f64 = 16.0;
@@ -67,7 +90,12 @@ struct Edge {
 
 impl Edge {
     fn width(&self) -> f64 {
-        let longest = self.lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        let longest = self
+            .lines
+            .iter()
+            .map(|line| line.chars().count())
+            .max()
+            .unwrap_or(0);
         longest as f64 * PER_CHAR
     }
 
@@ -127,7 +155,9 @@ impl Layout {
     fn ends(&self, node: usize, side: Side) -> Vec<(usize, bool)> {
         let mut ends = Vec::new();
         for (at, edge) in self.edges.iter().enumerate() {
-            let Some((leaves, arrives)) = self.sides(edge) else { continue };
+            let Some((leaves, arrives)) = self.sides(edge) else {
+                continue;
+            };
             if edge.from == node && leaves == side {
                 ends.push((at, true));
             }
@@ -142,7 +172,9 @@ impl Layout {
         for node in 0..self.nodes.len() {
             let room = |side| -> f64 {
                 let ends = self.ends(node, side);
-                ends.iter().map(|(edge, _)| self.edges[*edge].height() + 10.0).sum()
+                ends.iter()
+                    .map(|(edge, _)| self.edges[*edge].height() + 10.0)
+                    .sum()
             };
             let room = room(Side::Left).max(room(Side::Right));
             let node = &mut self.nodes[node];
@@ -157,19 +189,42 @@ impl Layout {
         let last = self.nodes.iter().map(|node| node.layer).max().unwrap_or(0);
         let mut left = 8.0;
         for layer in 0..=last {
-            let mut here: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].layer == layer).collect();
+            let mut here: Vec<usize> = (0..self.nodes.len())
+                .filter(|at| self.nodes[*at].layer == layer)
+                .collect();
             // Next to where its arrows come from, so that fewer cross.
             let pull = |node: usize| {
-                let from = self.edges.iter().filter(|edge| edge.to == node && self.nodes[edge.from].layer < layer);
-                let ys: Vec<f64> = from.map(|edge| self.nodes[edge.from].y + self.nodes[edge.from].height / 2.0).collect();
-                if ys.is_empty() { 0.0 } else { ys.iter().sum::<f64>() / ys.len() as f64 }
+                let from = self
+                    .edges
+                    .iter()
+                    .filter(|edge| edge.to == node && self.nodes[edge.from].layer < layer);
+                let ys: Vec<f64> = from
+                    .map(|edge| self.nodes[edge.from].y + self.nodes[edge.from].height / 2.0)
+                    .collect();
+                if ys.is_empty() {
+                    0.0
+                } else {
+                    ys.iter().sum::<f64>() / ys.len() as f64
+                }
             };
             let pulls: Vec<f64> = (0..self.nodes.len()).map(pull).collect();
             here.sort_by(|one, other| pulls[*one].total_cmp(&pulls[*other]));
-            let above = |node: &Node| if node.own > 0 { LOOP + node.own as f64 * LINE } else { 0.0 };
-            let heights: f64 = here.iter().map(|at| self.nodes[*at].height + above(&self.nodes[*at])).sum();
+            let above = |node: &Node| {
+                if node.own > 0 {
+                    LOOP + node.own as f64 * LINE
+                } else {
+                    0.0
+                }
+            };
+            let heights: f64 = here
+                .iter()
+                .map(|at| self.nodes[*at].height + above(&self.nodes[*at]))
+                .sum();
             let total = heights + BETWEEN_ROWS * here.len().saturating_sub(1) as f64;
-            let width = here.iter().map(|at| self.nodes[*at].width).fold(0.0, f64::max);
+            let width = here
+                .iter()
+                .map(|at| self.nodes[*at].width)
+                .fold(0.0, f64::max);
             // The boxes are centred on one line; a lone box's loop stands above that line.
             let mut y = match here.as_slice() {
                 [one] => -self.nodes[*one].height / 2.0 - above(&self.nodes[*one]),
@@ -186,12 +241,23 @@ impl Layout {
             self.gaps.push((right, right + gap));
             left = right + gap;
         }
-        let top = self.nodes.iter().map(|node| node.y - if node.own > 0 { LOOP + node.own as f64 * LINE } else { 0.0 });
+        let top = self.nodes.iter().map(|node| {
+            node.y
+                - if node.own > 0 {
+                    LOOP + node.own as f64 * LINE
+                } else {
+                    0.0
+                }
+        });
         let shift = 12.0 - top.fold(f64::INFINITY, f64::min);
         for node in &mut self.nodes {
             node.y += shift;
         }
-        self.bottom = self.nodes.iter().map(|node| node.y + node.height).fold(0.0, f64::max);
+        self.bottom = self
+            .nodes
+            .iter()
+            .map(|node| node.y + node.height)
+            .fold(0.0, f64::max);
     }
 
     fn gap_width(&self, layer: usize) -> f64 {
@@ -216,7 +282,7 @@ impl Layout {
         let last = self.nodes.iter().all(|node| node.layer <= layer);
         match (any, last) {
             (false, true) => 0.0,
-            _ => labels + lanes + 64.0,
+            _ => labels + lanes + 56.0,
         }
     }
 
@@ -229,15 +295,30 @@ impl Layout {
                     let edge = &self.edges[*edge];
                     let far = if *leaves { edge.to } else { edge.from };
                     let lane = self.span(edge).abs() > 1;
-                    if lane { f64::INFINITY } else { self.nodes[far].y + self.nodes[far].height / 2.0 }
+                    if lane {
+                        f64::INFINITY
+                    } else {
+                        self.nodes[far].y + self.nodes[far].height / 2.0
+                    }
                 };
                 ends.sort_by(|one, other| towards(one).total_cmp(&towards(other)));
-                let rooms: Vec<f64> = ends.iter().map(|(edge, _)| self.edges[*edge].height() + 10.0).collect();
+                let rooms: Vec<f64> = ends
+                    .iter()
+                    .map(|(edge, _)| self.edges[*edge].height() + 10.0)
+                    .collect();
                 let node = &self.nodes[at];
-                let x = if side == Side::Left { node.x } else { node.x + node.width };
+                let x = if side == Side::Left {
+                    node.x
+                } else {
+                    node.x + node.width
+                };
                 let mut y = node.y + node.height / 2.0 - rooms.iter().sum::<f64>() / 2.0;
                 for (end, room) in std::iter::zip(ends, rooms) {
-                    let port = if node.name.is_empty() { node.y + node.height / 2.0 } else { y + room / 2.0 };
+                    let port = if node.name.is_empty() {
+                        node.y + node.height / 2.0
+                    } else {
+                        y + room / 2.0
+                    };
                     self.ports.insert(end, (x, port));
                     y += room;
                 }
@@ -255,7 +336,16 @@ impl Layout {
                 let node = &self.nodes[edge.from];
                 let (x, y) = (node.x + node.width / 2.0, node.y);
                 labels.put(edge, x, y - LOOP - edge.height() / 2.0 + 4.0);
-                format!("M{} {y}C{} {} {} {} {} {}", x - 16.0, x - 24.0, y - LOOP * 1.2, x + 24.0, y - LOOP * 1.2, x + 16.0, y - 1.0)
+                format!(
+                    "M{} {y}C{} {} {} {} {} {}",
+                    x - 16.0,
+                    x - 24.0,
+                    y - LOOP * 1.2,
+                    x + 24.0,
+                    y - LOOP * 1.2,
+                    x + 16.0,
+                    y - 1.0
+                )
             } else {
                 let (start, end) = (self.ports[&(at, true)], self.ports[&(at, false)]);
                 match self.span(edge) {
@@ -274,42 +364,84 @@ impl Layout {
                     _ => {
                         let forward = self.span(edge) > 0;
                         let (from, to) = (self.nodes[edge.from].layer, self.nodes[edge.to].layer);
-                        let (first, second) = if forward { (from, to - 1) } else { (from - 1, to) };
+                        let (first, second) = if forward {
+                            (from, to - 1)
+                        } else {
+                            (from - 1, to)
+                        };
                         let mut channel = |gap: usize, at_left: bool| {
                             channels[gap] += 14.0;
-                            if at_left { self.gaps[gap].0 + 6.0 + channels[gap] } else { self.gaps[gap].1 - 10.0 - channels[gap] }
+                            if at_left {
+                                self.gaps[gap].0 + 6.0 + channels[gap]
+                            } else {
+                                self.gaps[gap].1 - 10.0 - channels[gap]
+                            }
                         };
                         let (one, other) = (channel(first, forward), channel(second, !forward));
                         lane += edge.height() / 2.0;
-                        let path = cornered(&[start, (one, start.1), (one, lane), (other, lane), (other, end.1), end]);
+                        let path = cornered(&[
+                            start,
+                            (one, start.1),
+                            (one, lane),
+                            (other, lane),
+                            (other, end.1),
+                            end,
+                        ]);
                         labels.put(edge, (one + other) / 2.0, lane);
                         lane += edge.height() / 2.0 + 12.0;
                         path
                     }
                 }
             };
-            let _ = write!(arrows, "<path class=\"arrow\" d=\"{path}\" marker-end=\"url(#{id}-head)\"/>");
+            let _ = write!(
+                arrows,
+                "<path class=\"arrow\" d=\"{path}\" marker-end=\"url(#{id}-head)\"/>"
+            );
         }
         let mut states = String::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let (x, y) = (node.x + node.width / 2.0, node.y + node.height / 2.0);
             if node.name.is_empty() {
-                let _ = write!(states, "<circle class=\"start\" cx=\"{x}\" cy=\"{y}\" r=\"{}\"/>", DOT / 2.0 - 1.0);
+                let _ = write!(
+                    states,
+                    "<circle class=\"start\" cx=\"{x}\" cy=\"{y}\" r=\"{}\"/>",
+                    DOT / 2.0 - 1.0
+                );
                 continue;
             }
-            let ends = !self.edges.iter().any(|edge| edge.from == at && edge.to != at);
+            let ends = !self
+                .edges
+                .iter()
+                .any(|edge| edge.from == at && edge.to != at);
             let class = if ends { "state final" } else { "state" };
             let _ = write!(
                 states,
                 "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"10\"/>\
                  <text class=\"name\" x=\"{x}\" y=\"{}\">{}</text>",
-                node.x, node.y, node.width, node.height, y + 5.0, escape(node.name)
+                node.x,
+                node.y,
+                node.width,
+                node.height,
+                y + 5.0,
+                escape(node.name)
             );
         }
         let right = self.gaps.last().map_or(0.0, |gap| gap.1) + 8.0;
-        let right = labels.placed.iter().map(|placed| placed.right() + 8.0).fold(right, f64::max);
-        let height = if lane > self.bottom + 26.0 { lane + 4.0 } else { self.bottom + 12.0 };
-        let left = labels.placed.iter().map(|placed| placed.left() - 8.0).fold(0.0, f64::min);
+        let right = labels
+            .placed
+            .iter()
+            .map(|placed| placed.right() + 8.0)
+            .fold(right, f64::max);
+        let height = if lane > self.bottom + 26.0 {
+            lane + 4.0
+        } else {
+            self.bottom + 12.0
+        };
+        let left = labels
+            .placed
+            .iter()
+            .map(|placed| placed.left() - 8.0)
+            .fold(0.0, f64::min);
         format!(
             "<svg role=\"img\" aria-label=\"States of {entity}\" viewBox=\"{left} 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\
              <defs><marker id=\"{id}-head\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto-start-reverse\">\
@@ -323,7 +455,15 @@ impl Layout {
 
 /// The states, the dot before creation, and one edge for each pair that has transitions.
 fn graph(machine: &Machine) -> (Vec<Node>, Vec<Edge>) {
-    let blank = |name| Node { name, layer: 0, x: 0.0, y: 0.0, width: DOT, height: DOT, own: 0 };
+    let blank = |name| Node {
+        name,
+        layer: 0,
+        x: 0.0,
+        y: 0.0,
+        width: DOT,
+        height: DOT,
+        own: 0,
+    };
     let mut nodes: Vec<Node> = machine.states.iter().map(|state| blank(*state)).collect();
     if machine.transitions.iter().any(|step| step.from.is_empty()) {
         nodes.push(blank(""));
@@ -331,7 +471,9 @@ fn graph(machine: &Machine) -> (Vec<Node>, Vec<Edge>) {
     let place = |name: &str| nodes.iter().position(|node| node.name == name);
     let mut edges: Vec<(usize, usize, Vec<&str>)> = Vec::new();
     for step in machine.transitions {
-        let (Some(from), Some(to)) = (place(step.from), place(step.to)) else { continue };
+        let (Some(from), Some(to)) = (place(step.from), place(step.to)) else {
+            continue;
+        };
         match edges.iter_mut().find(|edge| (edge.0, edge.1) == (from, to)) {
             Some(edge) if edge.2.contains(&step.action) => {}
             Some(edge) => edge.2.push(step.action),
@@ -340,7 +482,11 @@ fn graph(machine: &Machine) -> (Vec<Node>, Vec<Edge>) {
     }
     let edges: Vec<Edge> = edges
         .into_iter()
-        .map(|(from, to, actions)| Edge { from, to, lines: wrapped(&actions.join(",\n"), 24) })
+        .map(|(from, to, actions)| Edge {
+            from,
+            to,
+            lines: wrapped(&actions.join(",\n"), 24),
+        })
         .collect();
     for edge in edges.iter().filter(|edge| edge.from == edge.to) {
         nodes[edge.from].own = edge.lines.len();
@@ -388,21 +534,33 @@ fn layers(nodes: &mut [Node], edges: &[Edge]) {
 type Point = (f64, f64);
 
 fn cubic([a, b, c, d]: [Point; 4]) -> String {
-    format!("M{} {}C{} {} {} {} {} {}", a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1)
+    format!(
+        "M{} {}C{} {} {} {} {} {}",
+        a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1
+    )
 }
 
 /// A line with rounded corners.
 fn cornered(points: &[Point]) -> String {
     let towards = |from: Point, to: Point, by: f64| {
-        let length = ((to.0 - from.0).powi(2) + (to.1 - from.1).powi(2)).sqrt().max(0.1);
+        let length = ((to.0 - from.0).powi(2) + (to.1 - from.1).powi(2))
+            .sqrt()
+            .max(0.1);
         let by = by.min(length / 2.0) / length;
         (from.0 + (to.0 - from.0) * by, from.1 + (to.1 - from.1) * by)
     };
     let mut path = format!("M{} {}", points[0].0, points[0].1);
     for at in 1..points.len() - 1 {
         let corner = points[at];
-        let (before, after) = (towards(corner, points[at - 1], 8.0), towards(corner, points[at + 1], 8.0));
-        let _ = write!(path, "L{} {}Q{} {} {} {}", before.0, before.1, corner.0, corner.1, after.0, after.1);
+        let (before, after) = (
+            towards(corner, points[at - 1], 8.0),
+            towards(corner, points[at + 1], 8.0),
+        );
+        let _ = write!(
+            path,
+            "L{} {}Q{} {} {} {}",
+            before.0, before.1, corner.0, corner.1, after.0, after.1
+        );
     }
     let end = points[points.len() - 1];
     let _ = write!(path, "L{} {}", end.0, end.1);
@@ -449,7 +607,11 @@ impl Labels {
             width: node.width,
             height: node.height,
         });
-        Self { placed: Vec::new(), boxes: boxes.collect(), texts: String::new() }
+        Self {
+            placed: Vec::new(),
+            boxes: boxes.collect(),
+            texts: String::new(),
+        }
     }
 
     /// Somewhere along the curve: in the middle, or else where it covers least of the others.
@@ -462,23 +624,53 @@ impl Labels {
             (mix(a.0, b.0, c.0, d.0), mix(a.1, b.1, c.1, d.1))
         };
         let covered = |(x, y): Point| -> f64 {
-            let label = Placed { x, y, width: edge.width(), height: edge.height() };
-            self.placed.iter().chain(&self.boxes).map(|other| label.overlap(other)).sum()
+            let label = Placed {
+                x,
+                y,
+                width: edge.width(),
+                height: edge.height(),
+            };
+            self.placed
+                .iter()
+                .chain(&self.boxes)
+                .map(|other| label.overlap(other))
+                .sum()
         };
         let places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.28, 0.72].map(at);
-        let best = places.into_iter().min_by(|one, other| covered(*one).total_cmp(&covered(*other)));
+        let best = places
+            .into_iter()
+            .min_by(|one, other| covered(*one).total_cmp(&covered(*other)));
         if let Some((x, y)) = best {
             self.put(edge, x, y);
         }
     }
 
     fn put(&mut self, edge: &Edge, x: f64, y: f64) {
-        self.placed.push(Placed { x, y, width: edge.width(), height: edge.height() });
+        self.placed.push(Placed {
+            x,
+            y,
+            width: edge.width(),
+            height: edge.height(),
+        });
         let first = y - edge.height() / 2.0 + 12.0;
-        let _ = write!(self.texts, "<text class=\"action\" x=\"{x}\" y=\"{first}\">");
+        // Behind the words, so that the arrow does not show between them.
+        let (left, top) = (x - edge.width() / 2.0 - 2.0, y - edge.height() / 2.0);
+        let (width, height) = (edge.width() + 4.0, edge.height());
+        let _ = write!(
+            self.texts,
+            "<rect class=\"under\" x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"/>"
+        );
+        let _ = write!(
+            self.texts,
+            "<text class=\"action\" x=\"{x}\" y=\"{first}\">"
+        );
         for (at, line) in edge.lines.iter().enumerate() {
             let down = if at == 0 { 0.0 } else { LINE };
-            let _ = write!(self.texts, "<tspan x=\"{x}\" dy=\"{down}\">{}</tspan>", escape(line));
+            let _ = write!(
+                self.texts,
+                "<tspan x=\"{x}\" dy=\"{down}\">{}</tspan>",
+                escape(line)
+            );
         }
         self.texts.push_str("</text>");
     }

@@ -66,7 +66,11 @@ fn contents(transcript: &Transcript, archetype: &Archetype) -> String {
                 if open {
                     out.push_str("</ol></li>\n");
                 }
-                let _ = write!(out, "<li><a href=\"#section-{sections}\">{}</a><ol>\n", escape(title));
+                let _ = write!(
+                    out,
+                    "<li><a href=\"#section-{sections}\">{}</a><ol>\n",
+                    escape(title)
+                );
                 open = true;
             }
             Entry::Step(step) => {
@@ -90,7 +94,11 @@ fn contents(transcript: &Transcript, archetype: &Archetype) -> String {
 fn sums(transcript: &Transcript) -> String {
     let cost = transcript.cost();
     let calls: usize = transcript.steps().map(Step::call_count).sum();
-    let checks = transcript.entries.iter().filter(|entry| matches!(entry, Entry::Check(_))).count();
+    let checks = transcript
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry, Entry::Check(_)))
+        .count();
     let mut out = String::from("<ul class=\"sums\">");
     for (count, of) in [
         (transcript.steps().count().to_string(), "steps"),
@@ -128,7 +136,11 @@ fn story(transcript: &Transcript) -> String {
         match entry {
             Entry::Section { title, text } => {
                 sections += 1;
-                let _ = writeln!(out, "</section>\n<section id=\"section-{sections}\">\n{}", tag("h2", "", title));
+                let _ = writeln!(
+                    out,
+                    "</section>\n<section id=\"section-{sections}\">\n{}",
+                    tag("h2", "", title)
+                );
                 if !text.is_empty() {
                     let _ = writeln!(out, "{}", tag("p", "", text));
                 }
@@ -158,9 +170,17 @@ fn card(step: &Step) -> String {
     };
     row("abstract", &escape(&step.abstract_layer));
     row("concrete", &escape(&step.concrete_layer));
-    let way = if step.when.is_empty() { String::new() } else { tag("p", "way", &step.when) };
+    let way = if step.when.is_empty() {
+        String::new()
+    } else {
+        tag("p", "way", &step.when)
+    };
     let calls: String = step.calls.iter().map(call).collect();
-    let calls = if calls.is_empty() { "none".to_owned() } else { format!("<ol class=\"calls\">{calls}</ol>") };
+    let calls = if calls.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("<ol class=\"calls\">{calls}</ol>")
+    };
     row("calls", &(way + &calls));
     let changes: String = step.changes.iter().map(change).collect();
     match changes.as_str() {
@@ -185,19 +205,35 @@ fn card(step: &Step) -> String {
 }
 
 fn call(call: &SeenCall) -> String {
-    let class = if call.outcome == Outcome::Ok { "ok" } else { "refused" };
+    let class = if call.outcome == Outcome::Ok {
+        "ok"
+    } else {
+        "refused"
+    };
     let mut out = String::from("<li>");
     if call.actor != "main" {
         let _ = write!(out, "{} ", tag("span", "actor", &call.actor));
     }
-    let _ = write!(out, "<code class=\"head\">{}</code>", escape(&call_head(call)));
+    let _ = write!(
+        out,
+        "<code class=\"head\">{}</code>",
+        escape(&call_head(call))
+    );
     if call.times > 1 {
         let _ = write!(out, " <span class=\"times\">×{}</span>", call.times);
     }
     let _ = write!(out, " {}", tag("span", class, &call.outcome.to_string()));
     for (depth, word, text) in call_lines(call) {
-        let word = if word.is_empty() { String::new() } else { tag("b", "", word) };
-        let _ = write!(out, "<code class=\"line in-{depth}\">{word}{}</code>", escape(&text));
+        let word = if word.is_empty() {
+            String::new()
+        } else {
+            tag("b", "", word)
+        };
+        let _ = write!(
+            out,
+            "<code class=\"line in-{depth}\">{word}{}</code>",
+            escape(&text)
+        );
     }
     out + "</li>"
 }
@@ -235,7 +271,11 @@ fn costs(transcript: &Transcript) -> String {
          <th>calls</th><th>RCU</th><th>WCU</th><th>refused WCU</th><th>per million</th></tr></thead>\n<tbody>\n",
     );
     for step in transcript.steps() {
-        let way = if step.when.is_empty() { String::new() } else { format!(" {}", tag("small", "", &step.when)) };
+        let way = if step.when.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", tag("small", "", &step.when))
+        };
         let _ = writeln!(
             out,
             "<tr><td>{number}</td><td><a href=\"#step-{number}\">{}</a>{way}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",

@@ -99,7 +99,8 @@ impl Images {
             let mut first: Vec<Image> = Vec::new();
             for image in seen.before.iter().flat_map(|(_, images)| images) {
                 let known = |other: &&Image| {
-                    other.touched.table == image.touched.table && other.touched.key == image.touched.key
+                    other.touched.table == image.touched.table
+                        && other.touched.key == image.touched.key
                 };
                 if first.iter().find(known).is_none() {
                     first.push(image.clone());
@@ -115,7 +116,9 @@ impl Images {
             }
             if image.item != after {
                 changes.push(Change {
-                    key: self.archetype.key_text(&image.touched.table, &image.touched.key),
+                    key: self
+                        .archetype
+                        .key_text(&image.touched.table, &image.touched.key),
                     table: image.touched.table,
                     before: image.item,
                     after,
@@ -146,28 +149,49 @@ impl Plan for Images {
 impl Archetype {
     /// `auction_id=auction-0001`, partition key first.
     pub(crate) fn key_text(&self, table: &str, key: &Value) -> String {
-        let names = self.table(table).into_iter().flat_map(|table| table.key_names());
-        let part = |name| Some(format!("{name}={}", cloud::tap::call::plain(key.get(name)?)));
+        let names = self
+            .table(table)
+            .into_iter()
+            .flat_map(|table| table.key_names());
+        let part = |name| {
+            Some(format!(
+                "{name}={}",
+                cloud::tap::call::plain(key.get(name)?)
+            ))
+        };
         names.filter_map(part).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// The items a DynamoDB write names, from its body.
-pub(crate) fn touched(request: &Request, archetype: &Archetype, cloud: &Cloud) -> Result<Vec<Touched>> {
+pub(crate) fn touched(
+    request: &Request,
+    archetype: &Archetype,
+    cloud: &Cloud,
+) -> Result<Vec<Touched>> {
     let one = |table: &str, part: &Value| -> Result<Touched> {
         let table = cloud.names().logical(table);
         let declared = archetype.table(table).ok_or_else(|| {
-            anyhow!("{} writes to the table '{table}', which {} does not declare", request.operation, archetype.name)
+            anyhow!(
+                "{} writes to the table '{table}', which {} does not declare",
+                request.operation,
+                archetype.name
+            )
         })?;
         let put = part.get("Item").cloned();
         let source = part.get("Key").or(part.get("Item"));
         let mut key = Map::new();
         for name in declared.key_names() {
             let value = source.and_then(|source| source.get(name));
-            let value = value.with_context(|| format!("{} on {table} has no {name}", request.operation))?;
+            let value =
+                value.with_context(|| format!("{} on {table} has no {name}", request.operation))?;
             key.insert(name.to_owned(), value.clone());
         }
-        Ok(Touched { table: table.to_owned(), key: Value::Object(key), put })
+        Ok(Touched {
+            table: table.to_owned(),
+            key: Value::Object(key),
+            put,
+        })
     };
     let table_of = |part: &Value| part["TableName"].as_str().unwrap_or_default().to_owned();
     let body = &request.body;
@@ -190,7 +214,9 @@ pub(crate) fn touched(request: &Request, archetype: &Archetype, cloud: &Cloud) -
             Ok(all)
         }
         // Tables are made beside the tap; what else may come here (PartiQL) hides its key in text.
-        other => Err(anyhow!("{other} cannot be shown: use the calls that name their item")),
+        other => Err(anyhow!(
+            "{other} cannot be shown: use the calls that name their item"
+        )),
     }
 }
 
@@ -202,7 +228,10 @@ pub(crate) fn declared(archetype: &Archetype, table: &str, item: &Value) -> Resu
     };
     for name in item.as_object().into_iter().flat_map(Map::keys) {
         ensure!(
-            table.attributes.iter().any(|attribute| attribute.name == name),
+            table
+                .attributes
+                .iter()
+                .any(|attribute| attribute.name == name),
             "an item of {} has the attribute '{name}', which the table does not declare",
             table.name
         );
@@ -216,7 +245,9 @@ pub(crate) fn declared_in_answer(archetype: &Archetype, call: &Call, cloud: &Clo
         return Ok(());
     };
     let target = call.request.targets.first();
-    let table = target.map_or("", |target| target.resource.split('/').next().unwrap_or_default());
+    let table = target.map_or("", |target| {
+        target.resource.split('/').next().unwrap_or_default()
+    });
     match call.request.operation.as_str() {
         "GetItem" => declared(archetype, table, &answer["Item"]),
         "Query" => {
@@ -242,7 +273,9 @@ pub(crate) fn declared_in_answer(archetype: &Archetype, call: &Call, cloud: &Clo
 
 /// An SDK item in DynamoDB's JSON, where its parts have an order.
 fn to_json(item: &cloud::Item) -> Result<Value> {
-    let pairs = item.iter().map(|(name, value)| Ok((name.clone(), value_to_json(value)?)));
+    let pairs = item
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), value_to_json(value)?)));
     Ok(Value::Object(pairs.collect::<Result<_>>()?))
 }
 

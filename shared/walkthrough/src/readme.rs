@@ -9,7 +9,11 @@ use std::fmt::Write as _;
 
 /// The tables: keys, indexes, and every attribute with a sample and its reason.
 pub fn tables(archetype: &Archetype) -> String {
-    let each: Vec<_> = archetype.tables.iter().map(|table| table.markdown()).collect();
+    let each: Vec<_> = archetype
+        .tables
+        .iter()
+        .map(|table| table.markdown())
+        .collect();
     each.join("\n")
 }
 
@@ -20,8 +24,16 @@ pub fn actions(archetype: &Archetype, transcript: &Transcript) -> String {
     );
     for action in archetype.actions {
         let calls = action.calls.iter().map(|calls| {
-            let sequence: Vec<_> = calls.sequence.iter().map(|shape| format!("`{shape}`")).collect();
-            let sequence = if sequence.is_empty() { "none".to_owned() } else { sequence.join(", ") };
+            let sequence: Vec<_> = calls
+                .sequence
+                .iter()
+                .map(|shape| format!("`{shape}`"))
+                .collect();
+            let sequence = if sequence.is_empty() {
+                "none".to_owned()
+            } else {
+                sequence.join(", ")
+            };
             match calls.when {
                 "" => sequence,
                 when => format!("*{when}*: {sequence}"),
@@ -58,7 +70,9 @@ pub fn filled(readme: &str, archetype: &Archetype, transcript: &Transcript) -> R
     let mut out = String::new();
     let mut rest = readme;
     while let Some((before, after)) = rest.split_once(BEGIN) {
-        let (what, after) = after.split_once("-->").with_context(|| format!("'{BEGIN}' without '-->'"))?;
+        let (what, after) = after
+            .split_once("-->")
+            .with_context(|| format!("'{BEGIN}' without '-->'"))?;
         let what = what.trim();
         let (old, after) = after
             .split_once(END)
@@ -72,7 +86,11 @@ pub fn filled(readme: &str, archetype: &Archetype, transcript: &Transcript) -> R
             "diagram" => diagram::mermaid(archetype.machines),
             other => bail!("'{BEGIN}{other} -->': there are tables, actions and diagram"),
         };
-        let _ = write!(out, "{before}{BEGIN}{what} -->\n\n{}\n\n{END}", new.trim_end());
+        let _ = write!(
+            out,
+            "{before}{BEGIN}{what} -->\n\n{}\n\n{END}",
+            new.trim_end()
+        );
         rest = after;
     }
     out.push_str(rest);

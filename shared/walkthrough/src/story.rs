@@ -85,7 +85,10 @@ impl Story {
         };
         let here = || format!("step {number}, {}", action.name);
         let result = result.with_context(here)?;
-        let step = self.seen(number, action, why, &calls, &images).await.with_context(here)?;
+        let step = self
+            .seen(number, action, why, &calls, &images)
+            .await
+            .with_context(here)?;
         self.add(Entry::Step(Box::new(step)));
         if let Some(live) = &mut self.live {
             live.still_heard()?;
@@ -104,12 +107,20 @@ impl Story {
         no_scan(calls)?;
         let shapes: Vec<String> = calls.iter().map(Call::shape).collect();
         let Some(way) = action.way(&shapes) else {
-            let made = if shapes.is_empty() { "nothing".to_owned() } else { shapes.join("; ") };
-            let declared = action.calls.iter().map(|calls| {
-                format!("'{}': {}", calls.when, calls.sequence.join("; "))
-            });
+            let made = if shapes.is_empty() {
+                "nothing".to_owned()
+            } else {
+                shapes.join("; ")
+            };
+            let declared = action
+                .calls
+                .iter()
+                .map(|calls| format!("'{}': {}", calls.when, calls.sequence.join("; ")));
             let declared: Vec<_> = declared.collect();
-            bail!("it called what it does not declare. Called: {made}. Declared {}", declared.join(" | "));
+            bail!(
+                "it called what it does not declare. Called: {made}. Declared {}",
+                declared.join(" | ")
+            );
         };
         for call in calls {
             declared_in_answer(&self.archetype, call, &self.cloud)?;
@@ -118,10 +129,16 @@ impl Story {
         let met = images.met();
         let mut seen = Vec::new();
         for call in calls {
-            let images = met.get(&call.request.number).map(Vec::as_slice).unwrap_or_default();
+            let images = met
+                .get(&call.request.number)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let keys: Vec<_> = images
                 .iter()
-                .map(|image| self.archetype.key_text(&image.touched.table, &image.touched.key))
+                .map(|image| {
+                    self.archetype
+                        .key_text(&image.touched.table, &image.touched.key)
+                })
                 .collect();
             let refused = refused(call, images)?;
             seen.push(SeenCall::new(call, &keys, refused.as_f64(), &self.cloud));
@@ -152,7 +169,10 @@ impl Story {
 /// A Scan reads, and bills, the whole table: no action of this suite may need one.
 fn no_scan(calls: &[Call]) -> Result<()> {
     match calls.iter().find(|call| call.request.operation == "Scan") {
-        Some(scan) => bail!("it called {}: a Scan reads and bills the whole table", scan.shape()),
+        Some(scan) => bail!(
+            "it called {}: a Scan reads and bills the whole table",
+            scan.shape()
+        ),
         None => Ok(()),
     }
 }
@@ -185,10 +205,19 @@ pub(crate) async fn walk_shown(
     }
     (archetype.story)(&mut story).await?;
     no_scan(&recording.take()).context("between the steps")?;
-    let walked = |action: &&Action| story.transcript.steps().any(|step| step.action == action.name);
+    let walked = |action: &&Action| {
+        story
+            .transcript
+            .steps()
+            .any(|step| step.action == action.name)
+    };
     let missing = archetype.actions.iter().filter(|action| !walked(action));
     let missing: Vec<_> = missing.map(|action| action.name).collect();
-    ensure!(missing.is_empty(), "the story never walks: {}", missing.join(", "));
+    ensure!(
+        missing.is_empty(),
+        "the story never walks: {}",
+        missing.join(", ")
+    );
     if let Some(live) = &mut story.live {
         live.end(&story.transcript);
         live.still_heard()?;

@@ -23,7 +23,10 @@ const WIDEST: usize = 100;
 
 impl Look {
     /// As committed transcripts are: a hundred characters, no colours.
-    pub const PLAIN: Self = Self { width: WIDEST, colour: false };
+    pub const PLAIN: Self = Self {
+        width: WIDEST,
+        colour: false,
+    };
 
     /// What standard output can show. No colours into a file or pipe, nor with `NO_COLOR`.
     pub fn of_stdout() -> Self {
@@ -39,7 +42,11 @@ impl Look {
     }
 
     fn paint(&self, style: Style, text: &str) -> String {
-        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        if self.colour {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
     }
 
     pub(crate) fn strong(&self, text: &str) -> String {
@@ -57,7 +64,9 @@ impl Look {
 
 /// `COLUMNS` if somebody set it, else what the terminal says.
 fn terminal_width() -> Option<usize> {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let told = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
     told.or_else(|| {
         let size = Command::new("stty")
             .arg("size")
@@ -158,7 +167,14 @@ fn show(entry: &Entry, look: &Look) -> String {
         Entry::Section { title, text } => {
             let rest = look.width.saturating_sub(title.chars().count() + 4);
             let rule = format!("── {title} {}", "─".repeat(rest));
-            let _ = writeln!(out, "\n{}", look.paint(Style::new().bold().fg_color(Some(AnsiColor::Cyan.into())), &rule));
+            let _ = writeln!(
+                out,
+                "\n{}",
+                look.paint(
+                    Style::new().bold().fg_color(Some(AnsiColor::Cyan.into())),
+                    &rule
+                )
+            );
             if !text.is_empty() {
                 out.push('\n');
                 prose(&mut out, text, 0, look);
@@ -168,7 +184,13 @@ fn show(entry: &Entry, look: &Look) -> String {
         Entry::Check(claim) => {
             out.clear();
             let mark = look.in_colour(AnsiColor::Green, "✓");
-            hanging(&mut out, &format!("{:MARGIN$}{mark} ", ""), claim, MARGIN, look);
+            hanging(
+                &mut out,
+                &format!("{:MARGIN$}{mark} ", ""),
+                claim,
+                MARGIN,
+                look,
+            );
         }
         Entry::Step(step) => show_step(&mut out, step, look),
     }
@@ -176,7 +198,11 @@ fn show(entry: &Entry, look: &Look) -> String {
 }
 
 fn show_step(out: &mut String, step: &Step, look: &Look) {
-    let way = if step.when.is_empty() { String::new() } else { format!(" ({})", step.when) };
+    let way = if step.when.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", step.when)
+    };
     let _ = writeln!(
         out,
         "{} {} {}",
@@ -186,7 +212,10 @@ fn show_step(out: &mut String, step: &Step, look: &Look) {
     );
     prose(out, &step.why, MARGIN, look);
     out.push('\n');
-    for (name, text) in [("abstract", &step.abstract_layer), ("concrete", &step.concrete_layer)] {
+    for (name, text) in [
+        ("abstract", &step.abstract_layer),
+        ("concrete", &step.concrete_layer),
+    ] {
         hanging(out, &label(name, look), text, BODY, look);
     }
     for (at, call) in step.calls.iter().enumerate() {
@@ -228,18 +257,41 @@ fn show_step(out: &mut String, step: &Step, look: &Look) {
 }
 
 fn show_call(out: &mut String, call: &SeenCall, look: &Look) {
-    let times = if call.times > 1 { format!(" ×{}", call.times) } else { String::new() };
-    let actor = if call.actor == "main" { String::new() } else { format!("{}: ", call.actor) };
+    let times = if call.times > 1 {
+        format!(" ×{}", call.times)
+    } else {
+        String::new()
+    };
+    let actor = if call.actor == "main" {
+        String::new()
+    } else {
+        format!("{}: ", call.actor)
+    };
     let outcome = match &call.outcome {
         Outcome::Ok => look.in_colour(AnsiColor::Green, "ok"),
         other => look.in_colour(AnsiColor::Yellow, &other.to_string()),
     };
     let head = call_head(call);
-    let _ = writeln!(out, "{actor}{}{times} {} {outcome}", look.strong(&head), look.quiet("→"));
+    let _ = writeln!(
+        out,
+        "{actor}{}{times} {} {outcome}",
+        look.strong(&head),
+        look.quiet("→")
+    );
     for (depth, word, text) in call_lines(call) {
         let indent = BODY + 2 + 2 * depth;
-        let word = if word.is_empty() { String::new() } else { look.quiet(&format!("{word:<5}")) };
-        hanging(out, &format!("{:indent$}{word}", ""), &text, indent + 3, look);
+        let word = if word.is_empty() {
+            String::new()
+        } else {
+            look.quiet(&format!("{word:<5}"))
+        };
+        hanging(
+            out,
+            &format!("{:indent$}{word}", ""),
+            &text,
+            indent + 3,
+            look,
+        );
     }
 }
 
@@ -248,7 +300,10 @@ pub(crate) fn call_head(call: &SeenCall) -> String {
     match (call.service, call.targets.as_slice()) {
         (Service::Redis, _) => format!("Redis {}", call.operation),
         (_, [one]) if one.verb.is_none() => {
-            let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
+            let key = one
+                .key
+                .as_ref()
+                .map_or(String::new(), |key| format!(" {key}"));
             format!("{} {}{key}", call.operation, one.resource)
         }
         _ => call.operation.clone(),
@@ -259,13 +314,20 @@ pub(crate) fn call_head(call: &SeenCall) -> String {
 pub(crate) fn call_lines(call: &SeenCall) -> Vec<(usize, &'static str, String)> {
     if call.service == Service::Redis {
         // The arguments say it all, its NX included.
-        return call.detail.iter().map(|detail| (0, "", detail.clone())).collect();
+        return call
+            .detail
+            .iter()
+            .map(|detail| (0, "", detail.clone()))
+            .collect();
     }
     let mut lines = Vec::new();
     for target in &call.targets {
         let depth = usize::from(target.verb.is_some());
         if let Some(verb) = &target.verb {
-            let key = target.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
+            let key = target
+                .key
+                .as_ref()
+                .map_or(String::new(), |key| format!(" {key}"));
             lines.push((0, "", format!("{verb} {}{key}", target.resource)));
         }
         for (word, text) in [("do", &target.update), ("if", &target.condition)] {
@@ -289,13 +351,20 @@ pub(crate) fn short(value: &str) -> String {
 /// `auctions auction_id=auction-0001: best_amount 100 → 120, version 3 → 4`, and its mark.
 pub(crate) fn change_text(change: &Change) -> (&'static str, String) {
     let absent = "(absent)".to_owned();
-    let each = change.attributes().into_iter().map(|(name, before, after)| {
-        let (before, after) = (before.map(|it| short(&it)), after.map(|it| short(&it)));
-        match change.kind() {
-            "new" => format!("{name} {}", after.unwrap_or_default()),
-            _ => format!("{name} {} → {}", before.unwrap_or(absent.clone()), after.unwrap_or(absent.clone())),
-        }
-    });
+    let each = change
+        .attributes()
+        .into_iter()
+        .map(|(name, before, after)| {
+            let (before, after) = (before.map(|it| short(&it)), after.map(|it| short(&it)));
+            match change.kind() {
+                "new" => format!("{name} {}", after.unwrap_or_default()),
+                _ => format!(
+                    "{name} {} → {}",
+                    before.unwrap_or(absent.clone()),
+                    after.unwrap_or(absent.clone())
+                ),
+            }
+        });
     let each: Vec<_> = each.collect();
     let item = format!("{} {}", change.table, change.key);
     match change.kind() {
@@ -332,7 +401,15 @@ pub(crate) fn grid(rows: &[Vec<String>], align: &[Align], look: &Look) -> String
             };
         }
         let line = line.trim_end();
-        let _ = writeln!(out, "{}", if at == 0 { look.quiet(line) } else { line.to_owned() });
+        let _ = writeln!(
+            out,
+            "{}",
+            if at == 0 {
+                look.quiet(line)
+            } else {
+                line.to_owned()
+            }
+        );
     }
     out
 }
@@ -346,13 +423,20 @@ pub(crate) struct Live {
 
 impl Live {
     pub fn new(look: Look, wait: bool) -> Self {
-        Self { look, wait, failed: None }
+        Self {
+            look,
+            wait,
+            failed: None,
+        }
     }
 
     fn print(&mut self, text: &str) {
         if self.failed.is_none() {
             let mut out = io::stdout().lock();
-            self.failed = out.write_all(text.as_bytes()).and_then(|()| out.flush()).err();
+            self.failed = out
+                .write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .err();
         }
     }
 

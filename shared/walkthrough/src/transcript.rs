@@ -122,14 +122,23 @@ impl Change {
         let before = object(&self.before).unwrap_or_else(|| empty.clone());
         let after = object(&self.after).unwrap_or(empty);
         let in_key = |name: &str| {
-            let starts = |part: &str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+            let starts = |part: &str| {
+                part.strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with('='))
+            };
             self.key.split(", ").any(starts)
         };
         let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         names
             .into_iter()
             .filter(|name| before.get(*name) != after.get(*name) && !in_key(name))
-            .map(|name| (name.clone(), before.get(name).map(plain), after.get(name).map(plain)))
+            .map(|name| {
+                (
+                    name.clone(),
+                    before.get(name).map(plain),
+                    after.get(name).map(plain),
+                )
+            })
             .collect()
     }
 }
@@ -217,10 +226,19 @@ fn detail(call: &Call, cloud: &cloud::Cloud) -> Option<String> {
             Some(commands.collect::<Vec<_>>().join("; "))
         }
         Service::Sqs => {
-            let fields = ["MessageBody", "DelaySeconds", "MessageGroupId", "VisibilityTimeout", "WaitTimeSeconds", "MaxNumberOfMessages"];
+            let fields = [
+                "MessageBody",
+                "DelaySeconds",
+                "MessageGroupId",
+                "VisibilityTimeout",
+                "WaitTimeSeconds",
+                "MaxNumberOfMessages",
+            ];
             let shown = fields.iter().filter_map(|field| {
                 let value = body.get(field)?;
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let text = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned);
                 Some(format!("{field}={text}"))
             });
             let mut shown: Vec<_> = shown.collect();
@@ -229,7 +247,10 @@ fn detail(call: &Call, cloud: &cloud::Cloud) -> Option<String> {
             }
             (!shown.is_empty()).then(|| shown.join(", "))
         }
-        Service::Streams => body.get("ShardIteratorType").and_then(Value::as_str).map(str::to_owned),
+        Service::Streams => body
+            .get("ShardIteratorType")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
         Service::S3 => None,
         Service::DynamoDb => {
             let mut shown = Vec::new();
@@ -314,7 +335,9 @@ impl Transcript {
     /// Everything, as JSON.
     pub fn json(&self) -> Value {
         let entry = |entry: &Entry| match entry {
-            Entry::Section { title, text } => json!({"kind": "section", "title": title, "text": text}),
+            Entry::Section { title, text } => {
+                json!({"kind": "section", "title": title, "text": text})
+            }
             Entry::Say(text) => json!({"kind": "say", "text": text}),
             Entry::Check(claim) => json!({"kind": "check", "claim": claim}),
             Entry::Step(step) => step.json(),

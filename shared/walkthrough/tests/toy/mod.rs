@@ -4,9 +4,7 @@
 use anyhow::{Result, bail};
 use aws_sdk_dynamodb::types::AttributeValue::{N, S};
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
-use cloud::tables::{
-    Billing, Index, Key, Projection, Scope, Table, attribute,
-};
+use cloud::tables::{Billing, Index, Key, Projection, Scope, Table, attribute};
 use cloud::{Cloud, Guard, Guarded, GuardedTransaction, Transaction};
 use std::time::Duration;
 use walkthrough::{
@@ -60,7 +58,10 @@ pub const CREATE: Action = Action {
     entities: &["CounterState"],
     abstract_layer: "create target",
     concrete_layer: "PutItem into counters, only if the counter does not exist",
-    calls: &[Calls { when: "", sequence: &["PutItem counters if"] }],
+    calls: &[Calls {
+        when: "",
+        sequence: &["PutItem counters if"],
+    }],
 };
 
 pub const READ: Action = Action {
@@ -68,7 +69,10 @@ pub const READ: Action = Action {
     entities: &["CounterState"],
     abstract_layer: "read source",
     concrete_layer: "GetItem on counters by counter_id",
-    calls: &[Calls { when: "", sequence: &["GetItem counters"] }],
+    calls: &[Calls {
+        when: "",
+        sequence: &["GetItem counters"],
+    }],
 };
 
 pub const INCREMENT: Action = Action {
@@ -90,9 +94,16 @@ pub const RESET: Action = Action {
     calls: &[
         Calls {
             when: "with its events",
-            sequence: &["UpdateItem counters if", "Query events", "DeleteItem events *"],
+            sequence: &[
+                "UpdateItem counters if",
+                "Query events",
+                "DeleteItem events *",
+            ],
         },
-        Calls { when: "refused", sequence: &["UpdateItem counters if"] },
+        Calls {
+            when: "refused",
+            sequence: &["UpdateItem counters if"],
+        },
     ],
 };
 
@@ -107,15 +118,35 @@ pub const ARCHETYPE: Archetype = Archetype {
         entity: "CounterState",
         states: &["OPEN", "FULL"],
         transitions: &[
-            Transition { from: "", to: "OPEN", action: "create counter" },
-            Transition { from: "OPEN", to: "OPEN", action: "increment" },
-            Transition { from: "OPEN", to: "FULL", action: "increment" },
-            Transition { from: "FULL", to: "OPEN", action: "reset" },
+            Transition {
+                from: "",
+                to: "OPEN",
+                action: "create counter",
+            },
+            Transition {
+                from: "OPEN",
+                to: "OPEN",
+                action: "increment",
+            },
+            Transition {
+                from: "OPEN",
+                to: "FULL",
+                action: "increment",
+            },
+            Transition {
+                from: "FULL",
+                to: "OPEN",
+                action: "reset",
+            },
         ],
     }],
     workload: Workload {
         unit: "counts",
-        mix: &[share("increment", 1.0), share("read counter", 4.0), share("create counter", 0.01)],
+        mix: &[
+            share("increment", 1.0),
+            share("read counter", 4.0),
+            share("create counter", 0.01),
+        ],
         skew: &[Skew {
             resource: "counters",
             action: "increment",
@@ -144,21 +175,54 @@ pub const ARCHETYPE: Archetype = Archetype {
 pub fn story(story: &mut Story) -> BoxFuture<'_, Result<()>> {
     Box::pin(async move {
         let cloud = story.cloud().clone();
-        story.section("Counting", "A counter is made, and counted up to its limit of two.");
+        story.section(
+            "Counting",
+            "A counter is made, and counted up to its limit of two.",
+        );
         let id = cloud.ids().next("counter");
-        story.step("create counter", "Nothing can be counted before.", create(&cloud, &id, 2)).await?;
+        story
+            .step(
+                "create counter",
+                "Nothing can be counted before.",
+                create(&cloud, &id, 2),
+            )
+            .await?;
         story.say("The limit stands in the item itself, so that the condition can see it.");
         cloud.clock().advance(Duration::from_secs(1));
-        let counted = story.step("increment", "The first count.", increment(&cloud, &id)).await?;
+        let counted = story
+            .step("increment", "The first count.", increment(&cloud, &id))
+            .await?;
         story.check(counted, "the first count is taken")?;
-        story.step("increment", "The second count fills it.", increment(&cloud, &id)).await?;
-        let counted = story.step("increment", "A third is one too many.", increment(&cloud, &id)).await?;
+        story
+            .step(
+                "increment",
+                "The second count fills it.",
+                increment(&cloud, &id),
+            )
+            .await?;
+        let counted = story
+            .step(
+                "increment",
+                "A third is one too many.",
+                increment(&cloud, &id),
+            )
+            .await?;
         story.check(!counted, "a full counter refuses")?;
         story.section("Starting over", "");
-        let amount = story.step("read counter", "How far is it?", read(&cloud, &id)).await?;
+        let amount = story
+            .step("read counter", "How far is it?", read(&cloud, &id))
+            .await?;
         story.check(amount == 2, "it stands at two")?;
-        story.step("reset", "Back to nothing, and the events go.", reset(&cloud, &id)).await?;
-        let again = story.step("reset", "It is open already.", reset(&cloud, &id)).await?;
+        story
+            .step(
+                "reset",
+                "Back to nothing, and the events go.",
+                reset(&cloud, &id),
+            )
+            .await?;
+        let again = story
+            .step("reset", "It is open already.", reset(&cloud, &id))
+            .await?;
         story.check(!again, "an open counter is not reset")
     })
 }

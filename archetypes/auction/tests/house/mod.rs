@@ -1,0 +1,152 @@
+//! An auction house to try things on, and the invariants that every end of a story must keep.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use auction::domain::{AuctionWinnerState, NewBid, Offer, Status};
+use auction::items::{BidState, BidStatus};
+use auction::{AuctionHouse, BidOutcome, Layout, NewAuction};
+use chaos::World;
+use cloud::{Clock, Cloud, Millis};
+use std::collections::HashSet;
+
+/// How long auctions last here.
+pub const LASTS: Millis = 3_600_000;
+
+/// Runs a test on both layouts: the promises are the same.
+#[macro_export]
+macro_rules! on_both_layouts {
+    ($($name:ident),+ $(,)?) => {
+        mod one_item {
+            $(#[tokio::test] async fn $name() { super::$name(auction::Layout::OneItem).await })+
+        }
+        mod separate_best {
+            $(#[tokio::test] async fn $name() { super::$name(auction::Layout::SeparateBest).await })+
+        }
+    };
+}
+
+/// A house with one open auction, and a second view of it by somebody whose clock is ahead.
+pub struct House {
+    pub house: AuctionHouse,
+    /// The same house seen with a clock past the end: closers and bidders never agree on now.
+    pub late: AuctionHouse,
+    pub id: String,
+}
+
+impl World for House {
+    fn cloud(&self) -> &Cloud {
+        self.house.cloud()
+    }
+}
+
+/// An auction from 100.00 EUR without reserve, soft close or buy-now; change what matters.
+pub fn plain(cloud: &Cloud) -> NewAuction {
+    NewAuction {
+        auction_id: cloud.ids().next("auction"),
+        item_id: "item".into(),
+        seller_id: "sam".into(),
+        title: "Brass telescope".into(),
+        currency: "EUR".into(),
+        starting_price: 100_00,
+        reserve_price: None,
+        buy_now_price: None,
+        soft_close_ms: 0,
+        end_time: cloud.now() + LASTS,
+    }
+}
+
+pub async fn open(layout: Layout) -> House {
+    open_with(layout, |auction| auction).await
+}
+
+pub async fn open_with(layout: Layout, change: impl FnOnce(NewAuction) -> NewAuction) -> House {
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    cloud.create_tables(auction::tables::TABLES).await.unwrap();
+    let house = AuctionHouse::new(cloud.clone(), layout);
+    let auction = house.create_auction(change(plain(&cloud))).await.unwrap();
+    let past_the_end = Clock::manual(auction.end_time + 1);
+    House {
+        late: AuctionHouse::new(cloud.with_clock(past_the_end), layout),
+        house,
+        id: auction.auction_id,
+    }
+}
+
+impl House {
+    /// A bid under an id of its own.
+    pub fn bid(&self, bidder: &str, offer: Offer) -> NewBid {
+        NewBid {
+            auction_id: self.id.clone(),
+            bid_id: format!("bid-of-{bidder}"),
+            bidder_id: bidder.into(),
+            offer,
+            currency: "EUR".into(),
+        }
+    }
+
+    pub async fn place(&self, bidder: &str, offer: Offer) -> BidOutcome {
+        self.house.place_bid(&self.bid(bidder, offer)).await.unwrap()
+    }
+
+    pub async fn winner(&self) -> Option<AuctionWinnerState> {
+        self.house.read_winner(&self.id).await.unwrap()
+    }
+
+    /// The winner, read beside the tap: for tests that made the weather bad.
+    pub async fn winner_in_any_weather(&self) -> Option<AuctionWinnerState> {
+        let beside = AuctionHouse::new(self.house.cloud().beside_tap(), Layout::OneItem);
+        beside.read_winner(&self.id).await.unwrap()
+    }
+
+    /// Everything that must hold, however the story went.
+    pub async fn invariants(&self) -> Result<(), String> {
+        let window = self.house.read_window(&self.id).await.unwrap().unwrap();
+        let history = self.house.history_after(&self.id, 0).await.unwrap();
+        let all = self.house.all_bids(&self.id).await.unwrap();
+        let ensure = |holds: bool, why: String| if holds { Ok(()) } else { Err(why) };
+
+        let places: Vec<_> = history.iter().map(|bid| bid.sequence.unwrap()).collect();
+        let expected: Vec<_> = (1..=window.best.sequence).collect();
+        ensure(places == expected, format!("the history is {places:?}, the best says {expected:?}"))?;
+        let accepted: Vec<_> = all.iter().filter(|bid| bid.status == BidStatus::Accepted).collect();
+        ensure(accepted.len() == history.len(), "an accepted bid is not in the history".into())?;
+        let ids: HashSet<_> = history.iter().map(|bid| &bid.bid_id).collect();
+        ensure(ids.len() == history.len(), "a bid is in the history twice".into())?;
+
+        let prices: Vec<_> = history.iter().map(|bid| bid.price_after.unwrap()).collect();
+        ensure(prices.is_sorted(), format!("the best decreased: {prices:?}"))?;
+        ensure(
+            prices.last().copied() == window.best.amount,
+            format!("the best is {:?}, the history ends with {prices:?}", window.best.amount),
+        )?;
+        let leader = highest(&history);
+        ensure(
+            leader.map(|bid| &bid.bid_id) == window.best.bid_id.as_ref(),
+            format!("{:?} leads, but {leader:?} is the highest", window.best.bid_id),
+        )?;
+
+        let winner = self.winner().await;
+        if window.auction.status == Status::Open {
+            return ensure(winner.is_none(), "a winner of an open auction".into());
+        }
+        let met = window.best.amount.unwrap_or(0) >= window.auction.reserve_price.unwrap_or(1);
+        let wins = leader.filter(|_| met).map(|bid| (&bid.bid_id, window.best.amount.unwrap()));
+        let won = winner.as_ref().map(|won| (&won.winning_bid_id, won.winning_amount));
+        ensure(won == wins, format!("{won:?} won, {wins:?} should have"))?;
+        ensure(
+            window.auction.final_sequence == Some(window.best.sequence + 1),
+            format!("closed as event {:?} after {} bids", window.auction.final_sequence, window.best.sequence),
+        )
+    }
+}
+
+/// The accepted bid that goes furthest, the earliest on ties. An oracle of its own: it looks at
+/// nothing but the offers and their order.
+pub fn highest(history: &[BidState]) -> Option<&BidState> {
+    let mut best: Option<&BidState> = None;
+    for bid in history {
+        if best.is_none_or(|best| bid.amount > best.amount) {
+            best = Some(bid);
+        }
+    }
+    best
+}

@@ -1,0 +1,268 @@
+//! The command line, as a user meets it: the toy's own binary is run.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+
+fn toy() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toy"));
+    for name in ["ARCHETYPES_BACKEND", "ARCHETYPES_DATA", "ARCHETYPES_PREFIX"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    toy().args(args).output().unwrap()
+}
+
+fn out(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The exit code and what it complained.
+fn complaint(args: &[&str]) -> (i32, String) {
+    let output = run(args);
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn without_a_command_it_walks() {
+    assert_eq!(out(&[]), out(&["walk"]));
+    let text = out(&[]);
+    assert!(text.starts_with("Toy: a counter with a limit\n"), "{text}");
+    assert!(
+        text.ends_with("every call was declared, and nothing scanned.\n")
+            || text.contains("nothing scanned"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "no colours into a pipe");
+}
+
+#[test]
+fn json_is_json_and_nothing_else() {
+    for args in [
+        &["--json"][..],
+        &["walk", "--json"],
+        &["actions", "--json"],
+        &["tables", "--json"],
+        &["cost", "--json"],
+        &["cloudformation"],
+    ] {
+        let text = out(args);
+        serde_json::from_str::<serde_json::Value>(&text)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}"));
+    }
+}
+
+#[test]
+fn html_writes_a_page_and_keeps_quiet_on_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("walk.html");
+    assert_eq!(out(&["walk", "--html", file.to_str().unwrap()]), "");
+    assert!(
+        std::fs::read_to_string(&file)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
+    let (code, complaint) = complaint(&[
+        "walk",
+        "--html",
+        dir.path().join("none/walk.html").to_str().unwrap(),
+    ]);
+    assert_eq!(code, 1);
+    assert!(
+        complaint.starts_with("error: cannot write ") && complaint.lines().count() == 1,
+        "{complaint}"
+    );
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
+    for (args, words) in [
+        (&["cost", "--rate", "0"][..], "the rate must be above 0"),
+        (&["cost", "--rate", "-5"], "the rate must be above 0"),
+        (&["cost", "--rate", "many"], "not a number"),
+        (&["--backend", "moon"], "embedded"),
+        (&["fly"], "fly"),
+        (&["walk", "--step", "--json"], "--json"),
+        (&["--json", "tables"], "go behind the command"),
+        (&["--prefix", "A b", "walk"], "lower-case"),
+    ] {
+        let (code, complaint) = complaint(args);
+        assert_eq!(code, 2, "{args:?}: {complaint}");
+        assert!(complaint.contains(words), "{args:?}: {complaint}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_not_there_ends_with_1_and_says_what_to_do() {
+    let output = toy()
+        .args(["walk"])
+        .env("ARCHETYPES_BACKEND", "moon")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        complaint.starts_with("error: there is no backend 'moon': use embedded, docker or aws"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn help_names_every_command_and_option() {
+    let help = out(&["--help"]);
+    for word in [
+        "walk",
+        "actions",
+        "tables",
+        "cost",
+        "cloudformation",
+        "teardown",
+        "count",
+        "--backend",
+        "--data",
+        "--prefix",
+        "--step",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+#[test]
+fn cost_says_units_the_hottest_key_and_dollars() {
+    let text = out(&["cost", "--rate", "500"]);
+    for words in [
+        "500 counts a second",
+        "increment",
+        "fits; full at 1,000 counts/s",
+        "on demand",
+        "provisioned, 70% used",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn actions_and_tables_are_listed_for_people() {
+    let actions = out(&["actions"]);
+    assert!(
+        actions.contains("increment → CounterState, EventState\n  abstract  overwrite, guarded"),
+        "{actions}"
+    );
+    let tables = out(&["tables"]);
+    assert!(tables.contains("  index     by-status (global): status, counter_id; keys only. Which counters are full?"), "{tables}");
+}
+
+#[test]
+fn an_archetypes_own_command_has_tables_and_its_arguments() {
+    assert_eq!(out(&["count", "--most", "2"]), "counted: true\n");
+    let (code, complaint) = complaint(&["count", "--most", "x"]);
+    assert_eq!(
+        (code, complaint.as_str()),
+        (1, "error: invalid digit found in string\n")
+    );
+}
+
+#[test]
+fn a_walk_leaves_the_kept_store_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    // Counted ids would meet those of the first walk.
+    out(&["walk", "--data", data]);
+    out(&["walk", "--data", data]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn teardown_removes_only_what_has_a_name() {
+    assert!(out(&["teardown"]).contains("nothing to remove"));
+    let (code, complaint) = complaint(&["teardown", "--backend", "aws"]);
+    assert_eq!(code, 1);
+    assert!(complaint.contains("teardown needs --prefix"), "{complaint}");
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    out(&["count", "--data", data]);
+    assert_eq!(
+        out(&["teardown", "--data", data]),
+        "removed archetypes-counters, archetypes-events\n"
+    );
+}
+
+#[test]
+fn steps_wait_for_enter_and_go_on_at_the_end_of_the_input() {
+    assert_eq!(out(&["--step"]), out(&[]));
+    let mut child = toy()
+        .arg("--step")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One prompt, then one Enter, then the next prompt: it waits each time.
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    for _ in 0..2 {
+        let mut prompt = [0; "\n  Enter for the next step ".len()];
+        stderr.read_exact(&mut prompt).unwrap();
+        assert_eq!(prompt, *b"\n  Enter for the next step ");
+        assert!(child.try_wait().unwrap().is_none());
+        stdin.write_all(b"\n").unwrap();
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), out(&[]));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in [&["walk"][..], &["cloudformation"], &["cost"]] {
+        let mut child = toy()
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{args:?}");
+        assert!(output.status.success(), "{args:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_waiting_walk_with_130() {
+    let mut child = toy()
+        .arg("--step")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut prompt = [0; 10];
+    child
+        .stderr
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut prompt)
+        .unwrap();
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
