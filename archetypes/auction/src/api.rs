@@ -9,7 +9,9 @@ use crate::domain::Amount;
 use crate::items::{BidKind, BidState};
 use crate::tables::TABLES;
 use crate::view_auction::AuctionView;
-use crate::{AuctionError, AuctionHouse, BidOutcome, Closing, Fault, Layout, NewAuction, NewBid, Offer};
+use crate::{
+    AuctionError, AuctionHouse, BidOutcome, Closing, Fault, Layout, NewAuction, NewBid, Offer,
+};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -208,7 +210,9 @@ async fn bid(
     };
     let bid = NewBid {
         auction_id: id,
-        bid_id: given.bid_id.unwrap_or_else(|| app.house.cloud().ids().next("bid")),
+        bid_id: given
+            .bid_id
+            .unwrap_or_else(|| app.house.cloud().ids().next("bid")),
         bidder_id: given.bidder_id,
         offer,
         currency: given.currency,
@@ -223,7 +227,9 @@ async fn buy(
     given: Body<BuyBody>,
 ) -> Result<Response, Refusal> {
     let given = body(given)?;
-    let bid_id = given.bid_id.unwrap_or_else(|| app.house.cloud().ids().next("bid"));
+    let bid_id = given
+        .bid_id
+        .unwrap_or_else(|| app.house.cloud().ids().next("bid"));
     let outcome = app.house.buy_now(&id, &bid_id, &given.bidder_id).await?;
     Ok(answer(&bid_id, &outcome))
 }
@@ -231,7 +237,11 @@ async fn buy(
 /// A rejected bid is a 409: the request was fine, the answer is no.
 fn answer(bid_id: &str, outcome: &BidOutcome) -> Response {
     match outcome {
-        BidOutcome::Accepted { sequence, leading, price } => Json(json!({
+        BidOutcome::Accepted {
+            sequence,
+            leading,
+            price,
+        } => Json(json!({
             "bid_id": bid_id, "status": "ACCEPTED",
             "sequence": sequence, "leading": leading, "best_amount": price,
         }))
@@ -273,24 +283,36 @@ async fn events(
     app.house.view_auction(&id).await?;
     let after = match headers.get("last-event-id") {
         None => 0,
-        Some(given) => given.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(|| {
-            let text = "Last-Event-ID must be the id of an event of this auction";
-            Refusal(StatusCode::BAD_REQUEST, text.into())
-        })?,
+        Some(given) => given
+            .to_str()
+            .ok()
+            .and_then(|id| id.parse().ok())
+            .ok_or_else(|| {
+                let text = "Last-Event-ID must be the id of an event of this auction";
+                Refusal(StatusCode::BAD_REQUEST, text.into())
+            })?,
     };
     let mut stop = app.stop;
     let stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let events = app.hub.follow(&id, after).take_until(Box::pin(stopped)).map(|event| {
-        let event = event?;
-        let name = if event.status == crate::domain::Status::Closed { "closed" } else { "bid" };
-        SseEvent::default()
-            .id(event.sequence.to_string())
-            .event(name)
-            .json_data(&event)
-            .map_err(|error| Fault::Corrupt(error.to_string()))
-    });
+    let events = app
+        .hub
+        .follow(&id, after)
+        .take_until(Box::pin(stopped))
+        .map(|event| {
+            let event = event?;
+            let name = if event.status == crate::domain::Status::Closed {
+                "closed"
+            } else {
+                "bid"
+            };
+            SseEvent::default()
+                .id(event.sequence.to_string())
+                .event(name)
+                .json_data(&event)
+                .map_err(|error| Fault::Corrupt(error.to_string()))
+        });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 

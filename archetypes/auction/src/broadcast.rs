@@ -71,7 +71,11 @@ impl Publisher {
     pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
         let redis = house.cloud.redis().await;
         let redis = redis.map_err(|error| CloudError::Other(error.to_string()))?;
-        let mut publisher = Self { house, redis, shards: HashMap::new() };
+        let mut publisher = Self {
+            house,
+            redis,
+            shards: HashMap::new(),
+        };
         publisher.discover().await?;
         Ok(publisher)
     }
@@ -83,11 +87,21 @@ impl Publisher {
             let real = self.house.table(table);
             let listed = streams.list_streams().table_name(&real).send().await;
             let listed = listed.map_err(CloudError::from)?;
-            for arn in listed.streams().iter().filter_map(|stream| stream.stream_arn()) {
+            for arn in listed
+                .streams()
+                .iter()
+                .filter_map(|stream| stream.stream_arn())
+            {
                 let described = streams.describe_stream().stream_arn(arn).send().await;
                 let described = described.map_err(CloudError::from)?;
-                let shards = described.stream_description.and_then(|stream| stream.shards);
-                for shard in shards.into_iter().flatten().filter_map(|shard| shard.shard_id) {
+                let shards = described
+                    .stream_description
+                    .and_then(|stream| stream.shards);
+                for shard in shards
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|shard| shard.shard_id)
+                {
                     if self.shards.contains_key(&(table, shard.clone())) {
                         continue;
                     }
@@ -112,19 +126,28 @@ impl Publisher {
         let mut read = Vec::new();
         let mut ended = false;
         let mut shards: Vec<_> = self.shards.keys().cloned().collect();
-        shards.sort_by_key(|(table, shard)| (SOURCES.iter().position(|s| s == table), shard.clone()));
+        shards
+            .sort_by_key(|(table, shard)| (SOURCES.iter().position(|s| s == table), shard.clone()));
         for shard in shards {
             let Some(iterator) = self.shards[&shard].clone() else {
                 ended = true;
                 continue;
             };
-            let page = self.house.cloud.streams().get_records().shard_iterator(iterator).send().await;
+            let page = self
+                .house
+                .cloud
+                .streams()
+                .get_records()
+                .shard_iterator(iterator)
+                .send()
+                .await;
             let page = page.map_err(CloudError::from)?;
             events.extend(page.records().iter().filter_map(event));
             read.push((shard, page.next_shard_iterator));
         }
         for event in &events {
-            let text = serde_json::to_string(event).map_err(|error| Fault::Corrupt(error.to_string()))?;
+            let text =
+                serde_json::to_string(event).map_err(|error| Fault::Corrupt(error.to_string()))?;
             let channel = self.house.cloud.names().key(CHANNEL);
             let sent: redis::RedisResult<()> = self.redis.publish(channel, text).await;
             sent.map_err(|error| CloudError::Unknown(error.to_string()))?;
@@ -189,7 +212,10 @@ impl Hub {
         let subscriber = house.cloud.redis_subscriber().await;
         let mut subscriber = subscriber.map_err(|error| failed(&error))?;
         let channel = house.cloud.names().key(CHANNEL);
-        subscriber.subscribe(channel).await.map_err(|error| failed(&error))?;
+        subscriber
+            .subscribe(channel)
+            .await
+            .map_err(|error| failed(&error))?;
         let (live, _) = broadcast::channel(1_024);
         let weak = live.downgrade();
         tokio::spawn(async move {
@@ -203,16 +229,27 @@ impl Hub {
                 }
             }
         });
-        Ok(Self { house, live, believes_silence: Duration::from_secs(10) })
+        Ok(Self {
+            house,
+            live,
+            believes_silence: Duration::from_secs(10),
+        })
     }
 
     /// A hub whose subscribers look into the tables after this much silence.
     pub fn believing_silence(self, believes_silence: Duration) -> Self {
-        Self { believes_silence, ..self }
+        Self {
+            believes_silence,
+            ..self
+        }
     }
 
     /// The events of an auction after a given one, in order, each once, until it closes.
-    pub fn follow(&self, auction_id: &str, after: u64) -> impl Stream<Item = Result<Event, Fault>> + use<> {
+    pub fn follow(
+        &self,
+        auction_id: &str,
+        after: u64,
+    ) -> impl Stream<Item = Result<Event, Fault>> + use<> {
         let (house, auction_id) = (self.house.clone(), auction_id.to_owned());
         let believes_silence = self.believes_silence;
         // Listen first, read then: what happens in between is heard.

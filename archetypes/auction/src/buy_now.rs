@@ -40,7 +40,8 @@ impl AuctionHouse {
     ) -> Result<BidOutcome, AuctionError> {
         for _ in 0..ATTEMPTS {
             let window = self.read_window(auction_id).await?;
-            let window = window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
+            let window =
+                window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
             let price = window.auction.buy_now_price;
             let bid = NewBid {
                 auction_id: auction_id.to_owned(),

@@ -33,7 +33,8 @@ const AUCTION_GUARD: &str = "#status = :open AND end_time = :end";
 const BEST_GUARD: &str = "bid_sequence = :seen";
 
 /// Without `due_shard` the auction leaves the index of what is due.
-const CLOSE: &str = "SET #status = :closed, closed_at = :now, final_sequence = :final REMOVE due_shard";
+const CLOSE: &str =
+    "SET #status = :closed, closed_at = :now, final_sequence = :final REMOVE due_shard";
 
 /// How often a closer looks again. Each time, a bid came in or another closer was faster.
 const ATTEMPTS: u32 = 100;
@@ -43,7 +44,8 @@ impl AuctionHouse {
     pub async fn close_auction(&self, auction_id: &str) -> Result<Closing, AuctionError> {
         for _ in 0..ATTEMPTS {
             let window = self.read_window(auction_id).await?;
-            let window = window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
+            let window =
+                window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
             if window.auction.status == Status::Closed {
                 return Ok(Closing::Before(self.read_winner(auction_id).await?));
             }

@@ -95,16 +95,28 @@ impl AuctionHouse {
                 let written = self
                     .dynamodb()
                     .transact_write_items()
-                    .transact_items(TransactWriteItem::builder().put(put("auctions", item)?).build())
-                    .transact_items(TransactWriteItem::builder().put(put("best_bids", best)?).build())
+                    .transact_items(
+                        TransactWriteItem::builder()
+                            .put(put("auctions", item)?)
+                            .build(),
+                    )
+                    .transact_items(
+                        TransactWriteItem::builder()
+                            .put(put("best_bids", best)?)
+                            .build(),
+                    )
                     .send()
                     .await
                     .guarded(&["auction", "best"])?;
                 match written {
                     Transaction::Committed(_) => None,
-                    Transaction::Cancelled(cancelled) => {
-                        Some(cancelled.failed("auction").flatten().cloned().unwrap_or_default())
-                    }
+                    Transaction::Cancelled(cancelled) => Some(
+                        cancelled
+                            .failed("auction")
+                            .flatten()
+                            .cloned()
+                            .unwrap_or_default(),
+                    ),
                 }
             }
         };
@@ -127,8 +139,15 @@ fn already_there(wanted: AuctionState, old: &Item) -> Result<AuctionState, Aucti
         closed_at: there.closed_at,
         final_sequence: there.final_sequence,
         ..wanted.clone()
-    } == AuctionState { end_time: wanted.end_time, ..there.clone() };
-    if same { Ok(there) } else { Err(AuctionError::IdTaken(wanted.auction_id)) }
+    } == AuctionState {
+        end_time: wanted.end_time,
+        ..there.clone()
+    };
+    if same {
+        Ok(there)
+    } else {
+        Err(AuctionError::IdTaken(wanted.auction_id))
+    }
 }
 
 /// Which key of the due index an auction is under. A fixed hash (FNV-1a): the same in every

@@ -229,7 +229,11 @@ pub struct AuctionWinnerState {
 pub fn winner(window: &Window, now: Millis) -> Option<AuctionWinnerState> {
     let best = &window.best;
     let price = best.amount?;
-    if window.auction.reserve_price.is_some_and(|reserve| price < reserve) {
+    if window
+        .auction
+        .reserve_price
+        .is_some_and(|reserve| price < reserve)
+    {
         return None;
     }
     Some(AuctionWinnerState {
@@ -323,7 +327,9 @@ impl AuctionState {
         let buy_now = self.buy_now_price.unwrap_or(reserve);
         amount("buy_now_price", buy_now)?;
         if buy_now < reserve {
-            return Err(BadInput::Prices("buy_now_price is below the price an auction could end at"));
+            return Err(BadInput::Prices(
+                "buy_now_price is below the price an auction could end at",
+            ));
         }
         Ok(())
     }

@@ -1,8 +1,6 @@
 //! States as items and items as states, and the one read that every decision begins with.
 
-use crate::domain::{
-    Accepted, Amount, BestBidState, NewBid, Offer, Rejection, Window,
-};
+use crate::domain::{Accepted, Amount, BestBidState, NewBid, Offer, Rejection, Window};
 use crate::{AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use cloud::{CloudError, Item, Millis};
@@ -78,7 +76,11 @@ pub struct BidState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<Amount>,
     /// Its place among the accepted bids.
-    #[serde(rename = "bid_sequence", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "bid_sequence",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub sequence: Option<u64>,
     /// Whether it led when it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,7 +195,11 @@ impl AuctionHouse {
                     let get = Get::builder()
                         .table_name(self.table(table))
                         .key("auction_id", s(auction_id));
-                    Ok::<_, Fault>(TransactGetItem::builder().get(get.build().map_err(bug)?).build())
+                    Ok::<_, Fault>(
+                        TransactGetItem::builder()
+                            .get(get.build().map_err(bug)?)
+                            .build(),
+                    )
                 };
                 let found = self
                     .dynamodb()
@@ -203,7 +209,11 @@ impl AuctionHouse {
                     .send()
                     .await
                     .map_err(CloudError::from)?;
-                let mut items = found.responses.unwrap_or_default().into_iter().map(|got| got.item);
+                let mut items = found
+                    .responses
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|got| got.item);
                 match (items.next().flatten(), items.next().flatten()) {
                     (Some(auction), Some(best)) => Ok(Some(window(&auction, &best)?)),
                     _ => Ok(None),

@@ -106,7 +106,10 @@ impl AuctionHouse {
             .send()
             .await
             .map_err(CloudError::from)?;
-        let row = found.item.map(|item| from_item::<BidState>(&item)).transpose()?;
+        let row = found
+            .item
+            .map(|item| from_item::<BidState>(&item))
+            .transpose()?;
         Ok(row.as_ref().map(outcome))
     }
 

@@ -21,7 +21,11 @@ pub fn meet(auction: &AuctionState, best: &BestBidState, bid: &NewBid) -> (BestB
             bidder_id: Some(bid.bidder_id.clone()),
             max_amount: Some(newcomer_max),
             // Nobody bids against themselves: who raises their own maximum beats nobody new.
-            second_max_amount: if own { best.second_max_amount } else { leader_max },
+            second_max_amount: if own {
+                best.second_max_amount
+            } else {
+                leader_max
+            },
             ..best.clone()
         }
     } else {
@@ -43,5 +47,7 @@ fn price(auction: &AuctionState, best: &BestBidState) -> Amount {
     };
     // The reserve counts as one more bidder: whoever can reach it is taken there at once.
     let reserve = auction.reserve_price.filter(|reserve| max >= *reserve);
-    asked.max(reserve.unwrap_or(0)).max(best.amount.unwrap_or(0))
+    asked
+        .max(reserve.unwrap_or(0))
+        .max(best.amount.unwrap_or(0))
 }

@@ -5,7 +5,11 @@ use cloud::Millis;
 
 /// The end after a bid at `now`: at least `window` ms of it are left. It never moves back.
 pub fn end_after_bid(end_time: Millis, now: Millis, window: Millis) -> Millis {
-    if window == 0 { end_time } else { end_time.max(now + window) }
+    if window == 0 {
+        end_time
+    } else {
+        end_time.max(now + window)
+    }
 }
 
 #[cfg(test)]

@@ -40,21 +40,57 @@ const AUCTION_ATTRIBUTES: &[Attribute] = &[
     attribute("title", "Brass telescope", "at most 200 characters"),
     attribute("currency", "EUR", "a bid in another one is refused"),
     attribute("starting_price", "10000", "minor units, as every amount"),
-    attribute("reserve_price", "15000", "below it nobody wins; never shown to bidders"),
-    attribute("buy_now_price", "90000", "ends the auction at once, while there is no bid"),
-    attribute("soft_close_ms", "60000", "a bid this close to the end moves the end"),
+    attribute(
+        "reserve_price",
+        "15000",
+        "below it nobody wins; never shown to bidders",
+    ),
+    attribute(
+        "buy_now_price",
+        "90000",
+        "ends the auction at once, while there is no bid",
+    ),
+    attribute(
+        "soft_close_ms",
+        "60000",
+        "a bid this close to the end moves the end",
+    ),
     attribute("status", "OPEN", "OPEN or CLOSED, never back"),
-    attribute("end_time", "1767229200000", "epoch ms; only ever moves forward"),
-    attribute("due_shard", "due-2", "only while OPEN: what makes the index sparse"),
+    attribute(
+        "end_time",
+        "1767229200000",
+        "epoch ms; only ever moves forward",
+    ),
+    attribute(
+        "due_shard",
+        "due-2",
+        "only while OPEN: what makes the index sparse",
+    ),
     attribute("created_at", "1767225600000", "epoch ms"),
     attribute("closed_at", "1767229200000", "epoch ms, once CLOSED"),
-    attribute("final_sequence", "3", "the number of the closing event, once CLOSED"),
-    attribute("bid_sequence", "2", "BestBidState: accepted bids so far; order and fence in one"),
+    attribute(
+        "final_sequence",
+        "3",
+        "the number of the closing event, once CLOSED",
+    ),
+    attribute(
+        "bid_sequence",
+        "2",
+        "BestBidState: accepted bids so far; order and fence in one",
+    ),
     attribute("best_bid_id", "bid-0002", "BestBidState: who leads"),
     attribute("best_bidder_id", "bob", "BestBidState"),
     attribute("best_amount", "12500", "BestBidState: the price now"),
-    attribute("best_max_amount", "20000", "BestBidState: as far as the leader goes; secret"),
-    attribute("second_max_amount", "12000", "BestBidState: as far as the best of the others went; secret"),
+    attribute(
+        "best_max_amount",
+        "20000",
+        "BestBidState: as far as the leader goes; secret",
+    ),
+    attribute(
+        "second_max_amount",
+        "12000",
+        "BestBidState: as far as the best of the others went; secret",
+    ),
 ];
 
 /// BestBidState as an item of its own: the documents' layout.
@@ -70,12 +106,24 @@ pub const BEST_BIDS: Table = Table {
     billing: Billing::OnDemand,
     attributes: &[
         attribute("auction_id", "auction-0001", "identity"),
-        attribute("bid_sequence", "2", "accepted bids so far; order and fence in one"),
+        attribute(
+            "bid_sequence",
+            "2",
+            "accepted bids so far; order and fence in one",
+        ),
         attribute("best_bid_id", "bid-0002", "who leads"),
         attribute("best_bidder_id", "bob", "who leads"),
         attribute("best_amount", "12500", "the price now"),
-        attribute("best_max_amount", "20000", "as far as the leader goes; secret"),
-        attribute("second_max_amount", "12000", "as far as the best of the others went; secret"),
+        attribute(
+            "best_max_amount",
+            "20000",
+            "as far as the leader goes; secret",
+        ),
+        attribute(
+            "second_max_amount",
+            "12000",
+            "as far as the best of the others went; secret",
+        ),
     ],
 };
 
@@ -99,19 +147,35 @@ pub const BIDS: Table = Table {
     billing: Billing::OnDemand,
     attributes: &[
         attribute("auction_id", "auction-0001", "identity, with bid_id"),
-        attribute("bid_id", "bid-0002", "made by the bidder's client: the identity of every retry"),
+        attribute(
+            "bid_id",
+            "bid-0002",
+            "made by the bidder's client: the identity of every retry",
+        ),
         attribute("bidder_id", "bob", "who"),
         attribute("kind", "UP_TO", "EXACTLY, UP_TO (proxy) or BUY_NOW"),
-        attribute("amount", "20000", "what was offered; for UP_TO the secret maximum"),
+        attribute(
+            "amount",
+            "20000",
+            "what was offered; for UP_TO the secret maximum",
+        ),
         attribute("status", "ACCEPTED", "ACCEPTED or REJECTED, never changed"),
         attribute("reason", "TOO_LOW", "why rejected"),
         attribute("minimum", "12600", "what would have been enough"),
         attribute("bid_sequence", "2", "its place among the accepted bids"),
         attribute("leading", "true", "whether it led when it was accepted"),
-        attribute("price_after", "12500", "the price it made: what is broadcast"),
+        attribute(
+            "price_after",
+            "12500",
+            "the price it made: what is broadcast",
+        ),
         attribute("leader_after", "bob", "who led after it"),
         attribute("end_after", "1767229200000", "the end it made (soft close)"),
-        attribute("created_at", "1767225700000", "epoch ms; for people, orders nothing"),
+        attribute(
+            "created_at",
+            "1767225700000",
+            "epoch ms; for people, orders nothing",
+        ),
     ],
 };
 
@@ -146,7 +210,10 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "create target, create competitive window subject",
         concrete_layer: "PutItem on auctions if attribute_not_exists(auction_id), status=OPEN",
         calls: &[
-            Calls { when: "one item", sequence: &["PutItem auctions if"] },
+            Calls {
+                when: "one item",
+                sequence: &["PutItem auctions if"],
+            },
             Calls {
                 when: "separate best",
                 sequence: &["TransactWriteItems [Put auctions if, Put best_bids if]"],
@@ -159,7 +226,10 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "read source",
         concrete_layer: "GetItem on auctions by auction_id, consistent",
         calls: &[
-            Calls { when: "one item", sequence: &["GetItem auctions"] },
+            Calls {
+                when: "one item",
+                sequence: &["GetItem auctions"],
+            },
             Calls {
                 when: "separate best",
                 sequence: &["TransactGetItems [Get auctions, Get best_bids]"],
@@ -172,7 +242,10 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "read source on current best state and on competitive window state",
         concrete_layer: "the same read, then the pure rule `domain::decide`; only advice, the guard decides",
         calls: &[
-            Calls { when: "one item", sequence: &["GetItem auctions"] },
+            Calls {
+                when: "one item",
+                sequence: &["GetItem auctions"],
+            },
             Calls {
                 when: "separate best",
                 sequence: &["TransactGetItems [Get auctions, Get best_bids]"],
@@ -199,10 +272,16 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "fail guarded best-state update while preserving append history",
         concrete_layer: "PutItem on bids with status=REJECTED and the reason, if attribute_not_exists(bid_id)",
         calls: &[
-            Calls { when: "one item", sequence: &["GetItem auctions", "PutItem bids if"] },
+            Calls {
+                when: "one item",
+                sequence: &["GetItem auctions", "PutItem bids if"],
+            },
             Calls {
                 when: "separate best",
-                sequence: &["TransactGetItems [Get auctions, Get best_bids]", "PutItem bids if"],
+                sequence: &[
+                    "TransactGetItems [Get auctions, Get best_bids]",
+                    "PutItem bids if",
+                ],
             },
         ],
     },
@@ -224,7 +303,10 @@ pub const ACTIONS: &[Action] = &[
         calls: &[
             Calls {
                 when: "one item",
-                sequence: &["GetItem auctions", "TransactWriteItems [Update auctions if]"],
+                sequence: &[
+                    "GetItem auctions",
+                    "TransactWriteItems [Update auctions if]",
+                ],
             },
             Calls {
                 when: "separate best",
@@ -233,7 +315,10 @@ pub const ACTIONS: &[Action] = &[
                     "TransactWriteItems [Update auctions if, ConditionCheck best_bids if]",
                 ],
             },
-            Calls { when: "one item, not due", sequence: &["GetItem auctions"] },
+            Calls {
+                when: "one item, not due",
+                sequence: &["GetItem auctions"],
+            },
             Calls {
                 when: "one item, closed before",
                 sequence: &["GetItem auctions", "GetItem auction_winners"],
@@ -275,11 +360,19 @@ pub const ACTIONS: &[Action] = &[
         entities: &["BidState"],
         abstract_layer: "read source",
         concrete_layer: "Query on bids/by_sequence by auction_id, consistent, all pages",
-        calls: &[Calls { when: "any", sequence: &["Query bids/by_sequence *"] }],
+        calls: &[Calls {
+            when: "any",
+            sequence: &["Query bids/by_sequence *"],
+        }],
     },
     Action {
         name: "buy now",
-        entities: &["AuctionState", "BestBidState", "BidState", "AuctionWinnerState"],
+        entities: &[
+            "AuctionState",
+            "BestBidState",
+            "BidState",
+            "AuctionWinnerState",
+        ],
         abstract_layer: "state transition, guarded close by the first buyer (beyond the documents)",
         concrete_layer: "one transaction: auction CLOSED if OPEN and without a bid; bid and winner written with it",
         calls: &[
@@ -315,7 +408,10 @@ const PLACE_BID: &[Calls] = &[
     },
     Calls {
         when: "one item",
-        sequence: &["GetItem auctions", "TransactWriteItems [Update auctions if, Put bids if]"],
+        sequence: &[
+            "GetItem auctions",
+            "TransactWriteItems [Update auctions if, Put bids if]",
+        ],
     },
     Calls {
         when: "separate best",
@@ -339,18 +435,42 @@ pub const MACHINES: &[Machine] = &[
         entity: "AuctionState",
         states: &["OPEN", "CLOSED"],
         transitions: &[
-            Transition { from: "", to: "OPEN", action: "create auction" },
-            Transition { from: "OPEN", to: "OPEN", action: "update current best" },
-            Transition { from: "OPEN", to: "CLOSED", action: "close auction" },
-            Transition { from: "OPEN", to: "CLOSED", action: "buy now" },
+            Transition {
+                from: "",
+                to: "OPEN",
+                action: "create auction",
+            },
+            Transition {
+                from: "OPEN",
+                to: "OPEN",
+                action: "update current best",
+            },
+            Transition {
+                from: "OPEN",
+                to: "CLOSED",
+                action: "close auction",
+            },
+            Transition {
+                from: "OPEN",
+                to: "CLOSED",
+                action: "buy now",
+            },
         ],
     },
     Machine {
         entity: "BidState",
         states: &["ACCEPTED", "REJECTED"],
         transitions: &[
-            Transition { from: "", to: "ACCEPTED", action: "place bid" },
-            Transition { from: "", to: "REJECTED", action: "reject invalid bid" },
+            Transition {
+                from: "",
+                to: "ACCEPTED",
+                action: "place bid",
+            },
+            Transition {
+                from: "",
+                to: "REJECTED",
+                action: "reject invalid bid",
+            },
         ],
     },
 ];

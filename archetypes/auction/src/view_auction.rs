@@ -50,7 +50,9 @@ impl From<&Window> for AuctionView {
             best_amount: best.amount,
             best_bidder_id: best.bidder_id.clone(),
             minimum_bid: minimum_bid(window),
-            reserve_met: best.amount.is_some_and(|price| price >= auction.reserve_price.unwrap_or(0)),
+            reserve_met: best
+                .amount
+                .is_some_and(|price| price >= auction.reserve_price.unwrap_or(0)),
             buy_now_price: auction.buy_now_price.filter(|_| best.sequence == 0),
             sequence: best.sequence,
         }

@@ -114,11 +114,16 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     let id = auction.auction_id.as_str();
     let view = story
-        .step("view auction", "What anybody may see: not the reserve, not how far the leader would go.", async {
-            Ok(house.view_auction(id).await?)
-        })
+        .step(
+            "view auction",
+            "What anybody may see: not the reserve, not how far the leader would go.",
+            async { Ok(house.view_auction(id).await?) },
+        )
         .await?;
-    story.check(view.best_amount.is_none() && view.minimum_bid == 100_00, "there is no bid yet, and the first must be at least 100.00")?;
+    story.check(
+        view.best_amount.is_none() && view.minimum_bid == 100_00,
+        "there is no bid yet, and the first must be at least 100.00",
+    )?;
 
     story.section(
         "Bids",
@@ -133,33 +138,67 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.place_bid(&first).await?)
         })
         .await?;
-    story.check(outcome == BidOutcome::Accepted { sequence: 1, leading: true, price: 100_00 }, "Alice leads with 100.00")?;
+    story.check(
+        outcome
+            == BidOutcome::Accepted {
+                sequence: 1,
+                leading: true,
+                price: 100_00,
+            },
+        "Alice leads with 100.00",
+    )?;
 
     let low = bid(&cloud, id, "bob", Offer::Exactly(101_00));
     let advice = story
-        .step("validate against current best", "Bob's form asks before he clicks. It is advice: by the time he does, it may be wrong.", async {
-            Ok(house.validate_bid(&low).await?)
-        })
+        .step(
+            "validate against current best",
+            "Bob's form asks before he clicks. It is advice: by the time he does, it may be wrong.",
+            async { Ok(house.validate_bid(&low).await?) },
+        )
         .await?;
-    story.check(advice == Err(Rejection::TooLow { minimum: 102_50 }), "101.00 is less than one step above 100.00")?;
+    story.check(
+        advice == Err(Rejection::TooLow { minimum: 102_50 }),
+        "101.00 is less than one step above 100.00",
+    )?;
     let outcome = story
         .step("reject invalid bid", "He clicks all the same. The answer is no, and the bid is kept as REJECTED: an audit asks for those too.", async {
             Ok(house.place_bid(&low).await?)
         })
         .await?;
-    story.check(outcome == BidOutcome::Rejected(Rejection::TooLow { minimum: 102_50 }), "he is told what would be enough")?;
+    story.check(
+        outcome == BidOutcome::Rejected(Rejection::TooLow { minimum: 102_50 }),
+        "he is told what would be enough",
+    )?;
     let outcome = story
         .step("update current best", "Bob offers 120.00. The same call is Alice's from above: appending the bid and replacing the best are one write.", async {
             Ok(house.place_bid(&bid(&cloud, id, "bob", Offer::Exactly(120_00))).await?)
         })
         .await?;
-    story.check(matches!(outcome, BidOutcome::Accepted { sequence: 2, leading: true, .. }), "Bob leads")?;
+    story.check(
+        matches!(
+            outcome,
+            BidOutcome::Accepted {
+                sequence: 2,
+                leading: true,
+                ..
+            }
+        ),
+        "Bob leads",
+    )?;
     let again = story
         .step("place bid", "Alice's network was down and her client sends its first bid again, under its first id. It would be too low now; it gets its first outcome.", async {
             Ok(house.place_bid(&first).await?)
         })
         .await?;
-    story.check(again == BidOutcome::Accepted { sequence: 1, leading: true, price: 100_00 }, "a bid has one outcome, however often it is sent")?;
+    story.check(
+        again
+            == BidOutcome::Accepted {
+                sequence: 1,
+                leading: true,
+                price: 100_00,
+            },
+        "a bid has one outcome, however often it is sent",
+    )?;
 
     story.section(
         "Two at once",
@@ -179,7 +218,17 @@ async fn tell(story: &mut Story) -> Result<()> {
         })
         .await?;
     drop(overtaking);
-    story.check(matches!(outcome, BidOutcome::Accepted { sequence: 4, leading: true, .. }), "Alice is fourth, after Carol, and leads: nothing was lost")?;
+    story.check(
+        matches!(
+            outcome,
+            BidOutcome::Accepted {
+                sequence: 4,
+                leading: true,
+                ..
+            }
+        ),
+        "Alice is fourth, after Carol, and leads: nothing was lost",
+    )?;
 
     story.section(
         "A maximum instead of a bid",
@@ -191,7 +240,15 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.place_bid(&bid(&cloud, id, "dave", Offer::UpTo(300_00))).await?)
         })
         .await?;
-    story.check(outcome == BidOutcome::Accepted { sequence: 5, leading: true, price: 150_00 }, "the price is 150.00, not 300.00")?;
+    story.check(
+        outcome
+            == BidOutcome::Accepted {
+                sequence: 5,
+                leading: true,
+                price: 150_00,
+            },
+        "the price is 150.00, not 300.00",
+    )?;
 
     story.section(
         "The last minute",
@@ -205,14 +262,25 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.place_bid(&bid(&cloud, id, "bob", Offer::Exactly(200_00))).await?)
         })
         .await?;
-    story.check(outcome == BidOutcome::Accepted { sequence: 6, leading: false, price: 202_50 }, "Dave still leads, now at 202.50")?;
+    story.check(
+        outcome
+            == BidOutcome::Accepted {
+                sequence: 6,
+                leading: false,
+                price: 202_50,
+            },
+        "Dave still leads, now at 202.50",
+    )?;
     cloud.clock().advance(Duration::from_secs(30));
     let closing = story
         .step("close auction", "Ten seconds after the first end a closer comes. It reads the end that Bob moved, and leaves.", async {
             Ok(house.close_auction(id).await?)
         })
         .await?;
-    story.check(matches!(closing, Closing::NotDue { .. }), "it is not over yet")?;
+    story.check(
+        matches!(closing, Closing::NotDue { .. }),
+        "it is not over yet",
+    )?;
 
     story.section(
         "Everybody watches",
@@ -246,32 +314,49 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.close_auction(id).await?)
         })
         .await?;
-    story.check(matches!(again, Closing::Before(Some(_))), "the same winner, not another one")?;
+    story.check(
+        matches!(again, Closing::Before(Some(_))),
+        "the same winner, not another one",
+    )?;
     let late = story
         .step("reject invalid bid", "Erin is too late.", async {
-            Ok(house.place_bid(&bid(&cloud, id, "erin", Offer::Exactly(500_00))).await?)
+            Ok(house
+                .place_bid(&bid(&cloud, id, "erin", Offer::Exactly(500_00)))
+                .await?)
         })
         .await?;
-    story.check(late == BidOutcome::Rejected(Rejection::Over), "no bid is accepted after close")?;
+    story.check(
+        late == BidOutcome::Rejected(Rejection::Over),
+        "no bid is accepted after close",
+    )?;
     let history = story
-        .step("view bid history", "The accepted bids in the order the guard gave them.", async {
-            Ok(house.history_after(id, 0).await?)
-        })
+        .step(
+            "view bid history",
+            "The accepted bids in the order the guard gave them.",
+            async { Ok(house.history_after(id, 0).await?) },
+        )
         .await?;
     let bidders: Vec<_> = history.iter().map(|bid| bid.bidder_id.as_str()).collect();
-    story.check(bidders == ["alice", "bob", "carol", "alice", "dave", "bob"], "alice, bob, carol, alice, dave, bob")?;
+    story.check(
+        bidders == ["alice", "bob", "carol", "alice", "dave", "bob"],
+        "alice, bob, carol, alice, dave, bob",
+    )?;
 
     story.section(
         "Nobody wins, and somebody wins at once",
         "Two more windows: one that ends below its reserve, and one that ends with its first buyer.",
     );
     let unsold = house.create_auction(telescope(&cloud)).await?.auction_id;
-    house.place_bid(&bid(&cloud, &unsold, "alice", Offer::Exactly(110_00))).await?;
+    house
+        .place_bid(&bid(&cloud, &unsold, "alice", Offer::Exactly(110_00)))
+        .await?;
     cloud.clock().advance(HOUR);
     let closing = story
-        .step("close auction", "110.00 was bid, 150.00 was the least. The auction closes and no winner is written.", async {
-            Ok(house.close_auction(&unsold).await?)
-        })
+        .step(
+            "close auction",
+            "110.00 was bid, 150.00 was the least. The auction closes and no winner is written.",
+            async { Ok(house.close_auction(&unsold).await?) },
+        )
         .await?;
     story.check(closing == Closing::Closed(None), "closed, without a winner")?;
     let quick = house.create_auction(telescope(&cloud)).await?.auction_id;
@@ -280,7 +365,10 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.buy_now(&quick, &cloud.ids().next("bid"), "erin").await?)
         })
         .await?;
-    story.check(matches!(bought, BidOutcome::Accepted { price: 900_00, .. }), "Erin has it for 900.00")?;
+    story.check(
+        matches!(bought, BidOutcome::Accepted { price: 900_00, .. }),
+        "Erin has it for 900.00",
+    )?;
 
     separate_best(story, &cloud).await
 }
@@ -295,15 +383,19 @@ async fn separate_best(story: &mut Story, cloud: &Cloud) -> Result<()> {
          belong together are read together. The promises are the same; the bill is not.",
     );
     let auction = story
-        .step("create auction", "Two items that must both be there.", async {
-            Ok(house.create_auction(telescope(cloud)).await?)
-        })
+        .step(
+            "create auction",
+            "Two items that must both be there.",
+            async { Ok(house.create_auction(telescope(cloud)).await?) },
+        )
         .await?;
     let id = auction.auction_id.as_str();
     story
-        .step("view auction", "A transactional read: four units where one item takes one.", async {
-            Ok(house.view_auction(id).await?)
-        })
+        .step(
+            "view auction",
+            "A transactional read: four units where one item takes one.",
+            async { Ok(house.view_auction(id).await?) },
+        )
         .await?;
     story
         .step("place bid", "Three items in the transaction, one of them only to look at it. A check is charged as a write.", async {
@@ -312,7 +404,9 @@ async fn separate_best(story: &mut Story, cloud: &Cloud) -> Result<()> {
         .await?;
     story
         .step("reject invalid bid", "The same answer as before.", async {
-            Ok(house.place_bid(&bid(cloud, id, "bob", Offer::Exactly(100_00))).await?)
+            Ok(house
+                .place_bid(&bid(cloud, id, "bob", Offer::Exactly(100_00)))
+                .await?)
         })
         .await?;
     cloud.clock().advance(HOUR);
@@ -325,14 +419,18 @@ async fn separate_best(story: &mut Story, cloud: &Cloud) -> Result<()> {
     let units = |when: &str| {
         let mut steps = story.transcript().steps();
         let step = steps.find(|step| step.action == "place bid" && step.when == when);
-        step.map(|step| (step.cost.read(), step.cost.write())).unwrap_or_default()
+        step.map(|step| (step.cost.read(), step.cost.write()))
+            .unwrap_or_default()
     };
     let (one, two) = (units("one item"), units("separate best"));
     story.say(&format!(
         "Placing a bid: one item reads {} and writes {} units; separate best reads {} and writes {}.",
         one.0, one.1, two.0, two.1
     ));
-    story.check(two.0 > one.0 && two.1 > one.1, "the separate table costs more for the same promise")
+    story.check(
+        two.0 > one.0 && two.1 > one.1,
+        "the separate table costs more for the same promise",
+    )
 }
 
 /// Lets somebody else's bid in between a bidder's read and write.

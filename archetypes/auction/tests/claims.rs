@@ -57,7 +57,10 @@ async fn raced(layout: Layout) -> house::House {
         }
     })
     .await;
-    let accepted = outcomes.iter().filter(|o| matches!(o, BidOutcome::Accepted { .. })).count();
+    let accepted = outcomes
+        .iter()
+        .filter(|o| matches!(o, BidOutcome::Accepted { .. }))
+        .count();
     assert!(accepted > 0);
     Arc::into_inner(house).unwrap()
 }
@@ -73,7 +76,14 @@ async fn the_winner_is_the_highest_accepted_bid_the_earliest_on_ties(layout: Lay
     let tied = open(layout).await;
     tied.place("first", Offer::UpTo(300_00)).await;
     let second = tied.place("second", Offer::UpTo(300_00)).await;
-    assert_eq!(second, BidOutcome::Accepted { sequence: 2, leading: false, price: 300_00 });
+    assert_eq!(
+        second,
+        BidOutcome::Accepted {
+            sequence: 2,
+            leading: false,
+            price: 300_00
+        }
+    );
     tied.late.close_auction(&tied.id).await.unwrap();
     assert_eq!(tied.winner().await.unwrap().bidder_id, "first");
     tied.invariants().await.unwrap();
@@ -84,7 +94,10 @@ async fn the_best_never_decreases(layout: Layout) {
     let history = house.house.history_after(&house.id, 0).await.unwrap();
     assert!(history.is_sorted_by_key(|bid| bid.price_after));
     let low = house.place("late", Offer::Exactly(100_00)).await;
-    assert!(matches!(low, BidOutcome::Rejected(Rejection::TooLow { .. })));
+    assert!(matches!(
+        low,
+        BidOutcome::Rejected(Rejection::TooLow { .. })
+    ));
     house.invariants().await.unwrap();
 }
 
@@ -122,8 +135,15 @@ async fn each_bid_id_has_one_outcome(layout: Layout) {
         }
     })
     .await;
-    let first = BidOutcome::Accepted { sequence: 1, leading: true, price: 120_00 };
-    assert!(outcomes.iter().all(|outcome| *outcome == first), "{outcomes:?}");
+    let first = BidOutcome::Accepted {
+        sequence: 1,
+        leading: true,
+        price: 120_00,
+    };
+    assert!(
+        outcomes.iter().all(|outcome| *outcome == first),
+        "{outcomes:?}"
+    );
     // … and again when it would no longer be accepted, and when all is over.
     house.place("bob", Offer::Exactly(500_00)).await;
     assert_eq!(house.place("alice", Offer::Exactly(120_00)).await, first);
@@ -158,11 +178,16 @@ async fn history_is_ordered_by_the_guard_not_by_clocks(layout: Layout) {
     let behind = Clock::manual(house.house.cloud().now() - 1_800_000);
     let bobs = AuctionHouse::new(house.house.cloud().with_clock(behind), layout);
     house.place("alice", Offer::Exactly(100_00)).await;
-    bobs.place_bid(&house.bid("bob", Offer::Exactly(200_00))).await.unwrap();
+    bobs.place_bid(&house.bid("bob", Offer::Exactly(200_00)))
+        .await
+        .unwrap();
     let history = house.house.history_after(&house.id, 0).await.unwrap();
     let order: Vec<_> = history.iter().map(|bid| bid.bidder_id.as_str()).collect();
     assert_eq!(order, ["alice", "bob"]);
-    assert!(history[1].created_at < history[0].created_at, "by clocks Bob came first");
+    assert!(
+        history[1].created_at < history[0].created_at,
+        "by clocks Bob came first"
+    );
 }
 
 async fn a_rejected_bid_is_kept_for_audit(layout: Layout) {
@@ -172,7 +197,10 @@ async fn a_rejected_bid_is_kept_for_audit(layout: Layout) {
     let all = house.house.all_bids(&house.id).await.unwrap();
     let kept = all.iter().find(|bid| bid.bidder_id == "bob").unwrap();
     assert_eq!(kept.status, BidStatus::Rejected);
-    assert_eq!(kept.rejection(), Some(Rejection::TooLow { minimum: 122_50 }));
+    assert_eq!(
+        kept.rejection(),
+        Some(Rejection::TooLow { minimum: 122_50 })
+    );
     let history = house.house.history_after(&house.id, 0).await.unwrap();
     assert!(history.iter().all(|bid| bid.bidder_id != "bob"));
 }
@@ -183,7 +211,13 @@ struct Deaf;
 impl Plan for Deaf {
     fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
         let lost = request.is_write();
-        Box::pin(async move { if lost { Verdict::LoseAnswer } else { Verdict::Pass } })
+        Box::pin(async move {
+            if lost {
+                Verdict::LoseAnswer
+            } else {
+                Verdict::Pass
+            }
+        })
     }
 }
 
@@ -193,7 +227,14 @@ async fn a_lost_answer_is_resolved_by_asking(layout: Layout) {
     let recording = house.house.cloud().tap().record();
     let outcome = house.place("alice", Offer::Exactly(120_00)).await;
     drop(deaf);
-    assert_eq!(outcome, BidOutcome::Accepted { sequence: 1, leading: true, price: 120_00 });
+    assert_eq!(
+        outcome,
+        BidOutcome::Accepted {
+            sequence: 1,
+            leading: true,
+            price: 120_00
+        }
+    );
     assert_eq!(recording.calls().last().unwrap().shape(), "GetItem bids");
     house.invariants().await.unwrap();
 }
@@ -214,21 +255,33 @@ async fn closing_twice_gives_the_same_winner(layout: Layout) {
     .await;
     let winner = house.winner().await;
     assert!(winner.is_some());
-    let first = closings.iter().filter(|c| **c == Closing::Closed(winner.clone())).count();
-    let later = closings.iter().filter(|c| **c == Closing::Before(winner.clone())).count();
+    let first = closings
+        .iter()
+        .filter(|c| **c == Closing::Closed(winner.clone()))
+        .count();
+    let later = closings
+        .iter()
+        .filter(|c| **c == Closing::Before(winner.clone()))
+        .count();
     assert_eq!((first, later), (1, 7));
 }
 
 async fn due_auctions_are_found_by_a_sparse_index(layout: Layout) {
     let house = open(layout).await;
     let cloud = house.house.cloud();
-    let second = NewAuction { end_time: cloud.now() + 2 * LASTS, ..plain(cloud) };
+    let second = NewAuction {
+        end_time: cloud.now() + 2 * LASTS,
+        ..plain(cloud)
+    };
     let second = house.house.create_auction(second).await.unwrap().auction_id;
     let due = |at| {
         let (house, mine) = (house.house.clone(), [house.id.clone(), second.clone()]);
         async move {
             let found = house.due_auctions(at).await.unwrap();
-            found.into_iter().filter(|id| mine.contains(id)).collect::<Vec<_>>()
+            found
+                .into_iter()
+                .filter(|id| mine.contains(id))
+                .collect::<Vec<_>>()
         }
     };
     assert!(due(cloud.now()).await.is_empty());
@@ -253,7 +306,11 @@ async fn nothing_ever_scans(layout: Layout) {
 }
 
 async fn a_late_bid_moves_the_end_and_the_closer_respects_it(layout: Layout) {
-    let house = open_with(layout, |auction| NewAuction { soft_close_ms: 60_000, ..auction }).await;
+    let house = open_with(layout, |auction| NewAuction {
+        soft_close_ms: 60_000,
+        ..auction
+    })
+    .await;
     let clock = house.house.cloud().clock();
     clock.advance(Duration::from_millis(LASTS as u64 - 10_000));
     house.place("alice", Offer::Exactly(120_00)).await;
@@ -266,34 +323,79 @@ async fn a_late_bid_moves_the_end_and_the_closer_respects_it(layout: Layout) {
     let last = house.place("bob", Offer::Exactly(130_00)).await;
     assert!(matches!(last, BidOutcome::Accepted { .. }));
     clock.advance(Duration::from_secs(60));
-    assert!(matches!(house.house.close_due().await.unwrap()[0].1, Closing::Closed(Some(_))));
+    assert!(matches!(
+        house.house.close_due().await.unwrap()[0].1,
+        Closing::Closed(Some(_))
+    ));
     house.invariants().await.unwrap();
 }
 
 async fn a_seller_cannot_bid_on_their_own_item(layout: Layout) {
-    let house = open_with(layout, |auction| NewAuction { buy_now_price: Some(900_00), ..auction }).await;
+    let house = open_with(layout, |auction| NewAuction {
+        buy_now_price: Some(900_00),
+        ..auction
+    })
+    .await;
     let bid = house.place("sam", Offer::Exactly(120_00)).await;
     assert_eq!(bid, BidOutcome::Rejected(Rejection::OwnItem));
-    let bought = house.house.buy_now(&house.id, "purchase", "sam").await.unwrap();
+    let bought = house
+        .house
+        .buy_now(&house.id, "purchase", "sam")
+        .await
+        .unwrap();
     assert_eq!(bought, BidOutcome::Rejected(Rejection::OwnItem));
     house.invariants().await.unwrap();
 }
 
 async fn buy_now_ends_the_auction_and_only_before_the_first_bid(layout: Layout) {
-    let for_sale = |auction| NewAuction { buy_now_price: Some(900_00), ..auction };
+    let for_sale = |auction| NewAuction {
+        buy_now_price: Some(900_00),
+        ..auction
+    };
     let house = open_with(layout, for_sale).await;
-    let buy = async |who: &str| house.house.buy_now(&house.id, &format!("purchase-{who}"), who).await;
+    let buy = async |who: &str| {
+        house
+            .house
+            .buy_now(&house.id, &format!("purchase-{who}"), who)
+            .await
+    };
     let bought = buy("alice").await.unwrap();
-    assert_eq!(bought, BidOutcome::Accepted { sequence: 1, leading: true, price: 900_00 });
+    assert_eq!(
+        bought,
+        BidOutcome::Accepted {
+            sequence: 1,
+            leading: true,
+            price: 900_00
+        }
+    );
     assert_eq!(house.winner().await.unwrap().bidder_id, "alice");
-    assert_eq!(buy("bob").await.unwrap(), BidOutcome::Rejected(Rejection::Over));
-    assert_eq!(buy("alice").await.unwrap(), bought, "a retry gets the first outcome");
-    assert!(house.house.due_auctions(i64::MAX / 2).await.unwrap().iter().all(|id| *id != house.id));
+    assert_eq!(
+        buy("bob").await.unwrap(),
+        BidOutcome::Rejected(Rejection::Over)
+    );
+    assert_eq!(
+        buy("alice").await.unwrap(),
+        bought,
+        "a retry gets the first outcome"
+    );
+    assert!(
+        house
+            .house
+            .due_auctions(i64::MAX / 2)
+            .await
+            .unwrap()
+            .iter()
+            .all(|id| *id != house.id)
+    );
     house.invariants().await.unwrap();
 
     let other = open_with(layout, for_sale).await;
     other.place("carol", Offer::Exactly(100_00)).await;
-    let too_late = other.house.buy_now(&other.id, "purchase", "alice").await.unwrap();
+    let too_late = other
+        .house
+        .buy_now(&other.id, "purchase", "alice")
+        .await
+        .unwrap();
     assert_eq!(too_late, BidOutcome::Rejected(Rejection::NotForBuyNow));
     other.invariants().await.unwrap();
 }
@@ -306,7 +408,10 @@ async fn creating_twice_creates_once(layout: Layout) {
     cloud.clock().advance(Duration::from_secs(5));
     let again = house.house.create_auction(new.clone()).await.unwrap();
     assert_eq!(again, first, "the first answer, with the first created_at");
-    let other = NewAuction { title: "Another thing".into(), ..new };
+    let other = NewAuction {
+        title: "Another thing".into(),
+        ..new
+    };
     let error = house.house.create_auction(other).await.unwrap_err();
     assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
 }
@@ -318,42 +423,141 @@ async fn bad_input_is_refused_before_any_write(layout: Layout) {
 
     let good = || house.bid("alice", Offer::Exactly(120_00));
     let bids = [
-        (NewBid { offer: Offer::Exactly(0), ..good() }, "between 1 and"),
-        (NewBid { offer: Offer::Exactly(-5), ..good() }, "not -5"),
-        (NewBid { offer: Offer::UpTo(i64::MAX), ..good() }, "between 1 and"),
-        (NewBid { currency: "USD".into(), ..good() }, "this auction is in EUR, the bid is in USD"),
-        (NewBid { currency: "euro".into(), ..good() }, "not a currency code"),
-        (NewBid { auction_id: "nowhere".into(), ..good() }, "there is no auction 'nowhere'"),
-        (NewBid { bid_id: String::new(), ..good() }, "bid_id must have"),
+        (
+            NewBid {
+                offer: Offer::Exactly(0),
+                ..good()
+            },
+            "between 1 and",
+        ),
+        (
+            NewBid {
+                offer: Offer::Exactly(-5),
+                ..good()
+            },
+            "not -5",
+        ),
+        (
+            NewBid {
+                offer: Offer::UpTo(i64::MAX),
+                ..good()
+            },
+            "between 1 and",
+        ),
+        (
+            NewBid {
+                currency: "USD".into(),
+                ..good()
+            },
+            "this auction is in EUR, the bid is in USD",
+        ),
+        (
+            NewBid {
+                currency: "euro".into(),
+                ..good()
+            },
+            "not a currency code",
+        ),
+        (
+            NewBid {
+                auction_id: "nowhere".into(),
+                ..good()
+            },
+            "there is no auction 'nowhere'",
+        ),
+        (
+            NewBid {
+                bid_id: String::new(),
+                ..good()
+            },
+            "bid_id must have",
+        ),
     ];
     for (bid, says) in bids {
         let error = house.house.place_bid(&bid).await.unwrap_err().to_string();
         assert!(error.contains(says), "{bid:?}: {error}");
     }
     let auctions = [
-        (NewAuction { end_time: cloud.now(), ..plain(cloud) }, "is not after now"),
-        (NewAuction { title: "x".repeat(201), ..plain(cloud) }, "not 201"),
-        (NewAuction { title: String::new(), ..plain(cloud) }, "the title must have"),
-        (NewAuction { starting_price: 0, ..plain(cloud) }, "starting_price"),
-        (NewAuction { reserve_price: Some(50_00), ..plain(cloud) }, "below starting_price"),
-        (NewAuction { buy_now_price: Some(50_00), ..plain(cloud) }, "buy_now_price is below"),
-        (NewAuction { soft_close_ms: -1, ..plain(cloud) }, "soft_close_ms"),
+        (
+            NewAuction {
+                end_time: cloud.now(),
+                ..plain(cloud)
+            },
+            "is not after now",
+        ),
+        (
+            NewAuction {
+                title: "x".repeat(201),
+                ..plain(cloud)
+            },
+            "not 201",
+        ),
+        (
+            NewAuction {
+                title: String::new(),
+                ..plain(cloud)
+            },
+            "the title must have",
+        ),
+        (
+            NewAuction {
+                starting_price: 0,
+                ..plain(cloud)
+            },
+            "starting_price",
+        ),
+        (
+            NewAuction {
+                reserve_price: Some(50_00),
+                ..plain(cloud)
+            },
+            "below starting_price",
+        ),
+        (
+            NewAuction {
+                buy_now_price: Some(50_00),
+                ..plain(cloud)
+            },
+            "buy_now_price is below",
+        ),
+        (
+            NewAuction {
+                soft_close_ms: -1,
+                ..plain(cloud)
+            },
+            "soft_close_ms",
+        ),
     ];
     for (auction, says) in auctions {
-        let error = house.house.create_auction(auction).await.unwrap_err().to_string();
+        let error = house
+            .house
+            .create_auction(auction)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(says), "{error}");
     }
-    let error = house.house.buy_now(&house.id, "purchase", "alice").await.unwrap_err();
+    let error = house
+        .house
+        .buy_now(&house.id, "purchase", "alice")
+        .await
+        .unwrap_err();
     let expected = BadInput::Prices("this auction has no buy_now_price");
     assert!(matches!(error, AuctionError::BadInput(why) if why == expected));
-    let writes: Vec<_> = recording.calls().into_iter().filter(|c| c.request.is_write()).collect();
+    let writes: Vec<_> = recording
+        .calls()
+        .into_iter()
+        .filter(|c| c.request.is_write())
+        .collect();
     assert!(writes.is_empty(), "{writes:?}");
 }
 
 /// Everything that `follow` gives until the auction closes.
 async fn collected(hub: &Hub, id: &str, after: u64) -> Vec<Event> {
     let events = hub.follow(id, after).map(Result::unwrap).collect();
-    tokio::time::timeout(Duration::from_secs(10), events).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(10), events)
+        .await
+        .unwrap()
 }
 
 async fn a_subscriber_sees_every_price_once_in_order_and_never_lower(layout: Layout) {
@@ -363,7 +567,9 @@ async fn a_subscriber_sees_every_price_once_in_order_and_never_lower(layout: Lay
     let mut live = pin!(hub.follow(&house.id, 0));
     let mut seen = Vec::new();
     for (n, bidder) in ["alice", "bob", "carol"].iter().enumerate() {
-        house.place(bidder, Offer::Exactly(100_00 + n as i64 * 50_00)).await;
+        house
+            .place(bidder, Offer::Exactly(100_00 + n as i64 * 50_00))
+            .await;
         publisher.publish_new().await.unwrap();
         seen.push(live.next().await.unwrap().unwrap());
     }
@@ -381,7 +587,9 @@ async fn a_subscriber_resumes_where_it_was(layout: Layout) {
     let house = open(layout).await;
     let hub = Hub::start(house.house.clone()).await.unwrap();
     for (n, bidder) in ["alice", "bob", "carol"].iter().enumerate() {
-        house.place(bidder, Offer::Exactly(100_00 + n as i64 * 50_00)).await;
+        house
+            .place(bidder, Offer::Exactly(100_00 + n as i64 * 50_00))
+            .await;
     }
     house.late.close_auction(&house.id).await.unwrap();
     let numbers = |events: Vec<Event>| events.iter().map(|e| e.sequence).collect::<Vec<_>>();
@@ -451,8 +659,16 @@ fn play(mut window: Window, offers: Vec<(u8, Offer)>) -> Vec<(String, Offer, Win
 }
 
 fn offers() -> impl Strategy<Value = Vec<(u8, Offer)>> {
-    let offer = (0..5_u8, 1..2_000_i64, any::<bool>())
-        .prop_map(|(who, much, proxy)| (who, if proxy { Offer::UpTo(much) } else { Offer::Exactly(much) }));
+    let offer = (0..5_u8, 1..2_000_i64, any::<bool>()).prop_map(|(who, much, proxy)| {
+        (
+            who,
+            if proxy {
+                Offer::UpTo(much)
+            } else {
+                Offer::Exactly(much)
+            },
+        )
+    });
     proptest::collection::vec(offer, 0..30)
 }
 

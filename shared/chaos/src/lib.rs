@@ -11,9 +11,9 @@
 //!
 //! The first three drive code; the last three are plans. A plan is put in charge of a cloud with
 //! `cloud.tap().install(plan)`, or of every run of an [`Interleave`] or [`CrashSweep`] with their
-//! `under`. Do not install plans in the set-up of those two: the tap lets the first plan that does
-//! not pass a call decide alone, so the call would be neither held nor counted. They notice, and
-//! say so.
+//! `under`. Do not install plans in the set-up of those two: the tap lets the first plan that
+//! neither passes nor rewrites a call decide alone, so the call would be neither held nor counted.
+//! They notice, and say so.
 
 mod crash_sweep;
 mod faults;

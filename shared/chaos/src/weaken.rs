@@ -15,8 +15,8 @@ const TAUTOLOGY: &str = "attribute_exists(zz_) OR attribute_not_exists(zz_)";
 ///
 /// DynamoDB refuses a request with placeholders it does not use, so the condition stays and is
 /// joined to a tautology by `OR`. Conditions of single writes and within transactions are
-/// weakened alike, a `ConditionCheck` too. What a recording shows as the condition is the
-/// original; the request's body is what was sent.
+/// weakened alike, a `ConditionCheck` too. A recording shows the condition as it was sent. Several
+/// of these may be in charge at once, one for each table.
 ///
 /// Not for real AWS, whose signature covers the body.
 #[derive(Debug)]

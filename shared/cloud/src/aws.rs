@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
     let https = aws_smithy_http_client::Builder::new()
-        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+        .tls_provider(tls::Provider::Rustls(
+            tls::rustls_provider::CryptoMode::Ring,
+        ))
         .build_https();
     let config = aws_config::defaults(BehaviorVersion::latest())
         .http_client(https.clone())

@@ -35,7 +35,9 @@ impl FromStr for Backend {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The switch holds a word that is no backend.
-    #[error("there is no backend '{0}': use embedded, docker or aws (ARCHETYPES_BACKEND or --backend)")]
+    #[error(
+        "there is no backend '{0}': use embedded, docker or aws (ARCHETYPES_BACKEND or --backend)"
+    )]
     UnknownBackend(String),
     /// Built without the docker feature.
     #[error(
@@ -59,7 +61,9 @@ pub enum ConnectError {
     #[error("no Redis: {0}")]
     Redis(String),
     /// Another process uses the data directory.
-    #[error("{0} is in use by another process: stop that one first, or choose another --data directory")]
+    #[error(
+        "{0} is in use by another process: stop that one first, or choose another --data directory"
+    )]
     DataInUse(PathBuf),
     /// The embedded servers could not start.
     #[error("the embedded backend could not start: {0}")]
@@ -133,9 +137,9 @@ pub async fn connect_for_tests() -> Result<Cloud, ConnectError> {
     if options.backend != Backend::Embedded {
         static PROCESS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
         options.ids = Ids::counted_after(&format!("{}-", fresh()));
-        options.prefix.get_or_insert_with(|| {
-            format!("archetypes-{}", PROCESS.get_or_init(fresh))
-        });
+        options
+            .prefix
+            .get_or_insert_with(|| format!("archetypes-{}", PROCESS.get_or_init(fresh)));
     }
     connect_with(options).await
 }

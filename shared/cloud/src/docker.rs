@@ -39,9 +39,10 @@ mod containers {
 
     pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
         static SET: OnceCell<Containers> = OnceCell::const_new();
-        let set = SET.get_or_try_init(start).await.map_err(|error| {
-            ConnectError::NoEngine(error.to_string())
-        })?;
+        let set = SET
+            .get_or_try_init(start)
+            .await
+            .map_err(|error| ConnectError::NoEngine(error.to_string()))?;
         Ok(Cloud::new(
             Backend::Docker,
             &options,
@@ -49,7 +50,11 @@ mod containers {
                 path_style: true,
                 shared: crate::local_config(),
                 http: aws_smithy_http_client::Builder::new().build_http(),
-                endpoints: [Some(set.aws.clone()), Some(set.aws.clone()), Some(set.aws.clone())],
+                endpoints: [
+                    Some(set.aws.clone()),
+                    Some(set.aws.clone()),
+                    Some(set.aws.clone()),
+                ],
                 #[cfg(feature = "redis")]
                 redis: crate::RedisAddress::At(set.redis.clone()),
                 keep: Arc::new(()),

@@ -8,7 +8,7 @@ use crate::backend::{Backend, ConnectError, Options};
 use crate::{Cloud, Parts};
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -67,7 +67,7 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
         let root = match (&options.data, &temporary) {
             (Some(data), _) => data.join("s3"),
             (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => PathBuf::from("s3"),
+            (None, None) => "s3".into(),
         };
         let (address, stop) = s3::start(&root).map_err(|error| failed(&error))?;
         (endpoint(address, stop), temporary)
@@ -132,10 +132,7 @@ fn listen() -> std::io::Result<(std::net::TcpListener, SocketAddr)> {
 
 /// Serves HTTP/1 connections until the returned sender is dropped.
 #[cfg(any(feature = "sqs", feature = "s3"))]
-fn serve<S, B>(
-    listener: std::net::TcpListener,
-    service: S,
-) -> oneshot::Sender<()>
+fn serve<S, B>(listener: std::net::TcpListener, service: S) -> oneshot::Sender<()>
 where
     S: hyper::service::Service<
             hyper::Request<hyper::body::Incoming>,
@@ -213,7 +210,10 @@ mod s3 {
         let store = s3s_fs::FileSystem::new(root).map_err(|error| format!("{error:?}"))?;
         let mut builder = S3ServiceBuilder::new(store);
         // With keys to check against, an unsigned request gets 403 and a presigned URL means something.
-        builder.set_auth(SimpleAuth::from_single(crate::LOCAL_KEY, crate::LOCAL_SECRET));
+        builder.set_auth(SimpleAuth::from_single(
+            crate::LOCAL_KEY,
+            crate::LOCAL_SECRET,
+        ));
         let (listener, address) = listen()?;
         Ok((address, serve(listener, builder.build())))
     }
@@ -230,8 +230,10 @@ pub(crate) mod redis_server {
 
     /// The address of the server for this data directory, started if it does not run yet.
     pub(crate) fn address(data: Option<&Path>) -> Result<String, ConnectError> {
-        static RUNNING: Mutex<Vec<(Option<PathBuf>, String)>> = Mutex::new(Vec::new());
-        let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        static RUNNING: Mutex<Vec<(Option<std::path::PathBuf>, String)>> = Mutex::new(Vec::new());
+        let mut running = RUNNING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, url)) = running.iter().find(|(of, _)| of.as_deref() == data) {
             return Ok(url.clone());
         }
@@ -243,7 +245,10 @@ pub(crate) mod redis_server {
     fn start(data: Option<&Path>) -> std::io::Result<String> {
         let folder = match data {
             Some(data) => data.join("redis"),
-            None => tempfile::Builder::new().prefix("embedded-redis").tempdir()?.keep(),
+            None => tempfile::Builder::new()
+                .prefix("embedded-redis")
+                .tempdir()?
+                .keep(),
         };
         std::fs::create_dir_all(&folder)?;
         let (reserved, address) = reserve_port()?;
@@ -262,7 +267,9 @@ pub(crate) mod redis_server {
                 return Err(error);
             }
             if Instant::now() > deadline {
-                return Err(std::io::Error::other("the embedded Redis did not start in 5 s"));
+                return Err(std::io::Error::other(
+                    "the embedded Redis did not start in 5 s",
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -48,7 +48,10 @@ where
         match &error {
             SdkError::ServiceError(service) => {
                 let code = service.err().code().unwrap_or("no error code");
-                let text = format!("{code}: {}", service.err().message().unwrap_or("no message"));
+                let text = format!(
+                    "{code}: {}",
+                    service.err().message().unwrap_or("no message")
+                );
                 match code {
                     "ProvisionedThroughputExceededException"
                     | "ThrottlingException"
@@ -184,7 +187,11 @@ impl<T> GuardedTransaction<T> for Result<T, SdkError<TransactWriteItemsError>> {
             }));
         }
         let say = |found: Vec<(&&'static str, _)>| {
-            found.iter().map(|(name, _)| **name).collect::<Vec<_>>().join(", ")
+            found
+                .iter()
+                .map(|(name, _)| **name)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let conflicts = because("TransactionConflict");
         if !conflicts.is_empty() {

@@ -67,6 +67,7 @@ struct Clients {
     sqs: aws_sdk_sqs::Client,
     #[cfg(feature = "s3")]
     s3: aws_sdk_s3::Client,
+    #[cfg(feature = "redis")]
     tapped: bool,
 }
 
@@ -233,7 +234,11 @@ impl Cloud {
     #[cfg(feature = "redis")]
     pub async fn redis_subscriber(&self) -> Result<redis::aio::PubSub, ConnectError> {
         let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
-        self.redis.client()?.get_async_pubsub().await.map_err(failed)
+        self.redis
+            .client()?
+            .get_async_pubsub()
+            .await
+            .map_err(failed)
     }
 }
 
@@ -282,6 +287,7 @@ impl Clients {
                     .force_path_style(parts.path_style)
                     .build(),
             ),
+            #[cfg(feature = "redis")]
             tapped: tap.is_some(),
         }
     }

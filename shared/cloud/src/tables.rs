@@ -196,9 +196,10 @@ impl Table {
     /// The key attributes of table and indexes, each once.
     fn key_attributes(&self) -> BTreeMap<&'static str, Key> {
         let own = schema(self.partition, self.sort).map(|(key, _)| key);
-        let indexed = self.indexes.iter().flat_map(|index| {
-            schema(index.partition, index.sort).map(|(key, _)| key)
-        });
+        let indexed = self
+            .indexes
+            .iter()
+            .flat_map(|index| schema(index.partition, index.sort).map(|(key, _)| key));
         own.chain(indexed).map(|key| (key.name(), key)).collect()
     }
 
@@ -270,13 +271,17 @@ impl Table {
                     .map_err(wrong)?,
             );
         }
-        match request.send().await {
-            Ok(_) => {}
+        let created = match request.send().await {
+            Ok(output) => output.table_description,
             // Somebody was faster, or an earlier run made it: that is what was wanted.
-            Err(error) if error.code() == Some("ResourceInUseException") => return Ok(()),
+            Err(error) if error.code() == Some("ResourceInUseException") => {
+                return self.wait_until_active(cloud).await;
+            }
             Err(error) => return Err(error.into()),
+        };
+        if created.and_then(|table| table.table_status) != Some(TableStatus::Active) {
+            self.wait_until_active(cloud).await?;
         }
-        self.wait_until_active(cloud).await?;
         if let Some(attribute) = self.ttl {
             cloud
                 .dynamodb()
@@ -464,7 +469,13 @@ impl Cloud {
         let beside = self.beside_tap();
         for table in tables {
             let name = self.names().table(table.name);
-            match beside.dynamodb().delete_table().table_name(name).send().await {
+            match beside
+                .dynamodb()
+                .delete_table()
+                .table_name(name)
+                .send()
+                .await
+            {
                 Ok(_) => {}
                 Err(error) if error.code() == Some("ResourceNotFoundException") => {}
                 Err(error) => return Err(error.into()),

@@ -108,7 +108,9 @@ async fn a_dropped_embedded_cloud_is_gone() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), gone)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -158,7 +160,14 @@ async fn with_nobody_listening_no_capacity_is_asked_for() {
         .put_item()
         .table_name(cloud.names().table("counters"))
         .item("counter_id", S("a".into()));
-    assert!(put.clone().send().await.unwrap().consumed_capacity.is_none());
+    assert!(
+        put.clone()
+            .send()
+            .await
+            .unwrap()
+            .consumed_capacity
+            .is_none()
+    );
     let _recording = cloud.tap().record();
     assert!(put.send().await.unwrap().consumed_capacity.is_some());
 }
@@ -177,7 +186,10 @@ async fn a_failed_guard_brings_the_item_as_it_was() {
 async fn a_lost_request_is_sent_again_by_the_sdk() {
     let cloud = toy().await;
     let _plan = cloud.tap().install(once(1, Verdict::LoseRequest));
-    assert!(matches!(create(&cloud, "a", 1).await.unwrap(), Guard::Passed(())));
+    assert!(matches!(
+        create(&cloud, "a", 1).await.unwrap(),
+        Guard::Passed(())
+    ));
 }
 
 #[tokio::test]
@@ -194,7 +206,9 @@ async fn a_guarded_write_whose_answer_is_lost_fails_its_own_condition() {
 #[tokio::test]
 async fn a_killed_process_makes_no_further_call() {
     let cloud = toy().await;
-    let plan = cloud.tap().install(Arc::new(KillFrom::call(2).of("worker")));
+    let plan = cloud
+        .tap()
+        .install(Arc::new(KillFrom::call(2).of("worker")));
     as_actor("worker", create(&cloud, "a", 1)).await.unwrap();
     for id in ["b", "c"] {
         let error = as_actor("worker", create(&cloud, id, 1)).await.unwrap_err();
@@ -237,7 +251,12 @@ async fn a_throttled_call_is_told_apart() {
     let _plan = cloud.tap().install(Arc::new(Always));
     let error = create(&cloud, "a", 1).await.unwrap_err();
     assert!(matches!(error, CloudError::Throttled(_)), "{error}");
-    assert!(recording.calls().iter().all(|call| call.outcome == Outcome::Throttled));
+    assert!(
+        recording
+            .calls()
+            .iter()
+            .all(|call| call.outcome == Outcome::Throttled)
+    );
 }
 
 #[tokio::test]
@@ -247,13 +266,17 @@ async fn a_rewritten_call_is_sent_as_rewritten() {
     impl Plan for Weaken {
         fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
             let mut body = request.body.clone();
-            body["ConditionExpression"] = "attribute_exists(counter_id) OR attribute_not_exists(counter_id)".into();
+            body["ConditionExpression"] =
+                "attribute_exists(counter_id) OR attribute_not_exists(counter_id)".into();
             Box::pin(async move { Verdict::Rewrite(body) })
         }
     }
     create(&cloud, "a", 1).await.unwrap();
     let plan = cloud.tap().install(Arc::new(Weaken));
-    assert!(matches!(create(&cloud, "a", 2).await.unwrap(), Guard::Passed(())));
+    assert!(matches!(
+        create(&cloud, "a", 2).await.unwrap(),
+        Guard::Passed(())
+    ));
     drop(plan);
     assert_eq!(read(&cloud, "a").await.as_deref(), Some("2"));
 }
@@ -309,7 +332,11 @@ async fn redis_commands_pass_the_tap_too() {
     let value: String = redis.get(&key).await.unwrap();
     assert_eq!(value, "me");
     let calls = recording.calls();
-    assert!(calls.iter().all(|call| call.request.service == Service::Redis));
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.request.service == Service::Redis)
+    );
     let shapes: Vec<_> = calls.iter().map(cloud::tap::Call::shape).collect();
     assert_eq!(shapes, ["SET lease", "GET lease", "GET lease"]);
 }

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::story::Story;
 use anyhow::{Result, bail, ensure};
 use cloud::Cloud;
-use cloud::tables::Table;
+use cloud::tables::{Index, Scope, Table};
 use futures::future::BoxFuture;
 
 /// An archetype: its tables, its actions, its state machines, and the story that walks them.
@@ -165,6 +165,20 @@ impl Archetype {
             std::iter::once(table.name.to_owned()).chain(indexes)
         });
         each.collect()
+    }
+
+    /// Whose partitions carry the load of this table or index: a local index has none of its own.
+    pub(crate) fn partitioned_as<'a>(&self, charged: &'a str) -> &'a str {
+        let Some((table, index)) = charged.split_once('/') else {
+            return charged;
+        };
+        let indexes = self.table(table).map_or(&[][..], |table| table.indexes);
+        let is_local = |found: &Index| found.name == index && found.scope == Scope::Local;
+        if indexes.iter().any(is_local) {
+            table
+        } else {
+            charged
+        }
     }
 
     /// Creates tables and resources.

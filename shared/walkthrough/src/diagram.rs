@@ -326,7 +326,8 @@ impl Layout {
         }
     }
 
-    fn draw(&self, machine: &Machine, id: &str) -> String {
+    /// The arrows, their labels, and how far down the lanes go.
+    fn arrows(&self, id: &str) -> (String, Labels, f64) {
         let mut arrows = String::new();
         let mut labels = Labels::new(&self.nodes);
         let mut lane = self.bottom + 26.0;
@@ -335,7 +336,7 @@ impl Layout {
             let path = if edge.from == edge.to {
                 let node = &self.nodes[edge.from];
                 let (x, y) = (node.x + node.width / 2.0, node.y);
-                labels.put(edge, x, y - LOOP - edge.height() / 2.0 + 4.0);
+                labels.put(edge, x, y - LOOP - edge.height() / 2.0);
                 format!(
                     "M{} {y}C{} {} {} {} {} {}",
                     x - 16.0,
@@ -398,6 +399,11 @@ impl Layout {
                 "<path class=\"arrow\" d=\"{path}\" marker-end=\"url(#{id}-head)\"/>"
             );
         }
+        (arrows, labels, lane)
+    }
+
+    fn draw(&self, machine: &Machine, id: &str) -> String {
+        let (arrows, labels, lane) = self.arrows(id);
         let mut states = String::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let (x, y) = (node.x + node.width / 2.0, node.y + node.height / 2.0);
@@ -673,5 +679,113 @@ impl Labels {
             );
         }
         self.texts.push_str("</text>");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archetype::Transition;
+
+    const fn step(from: &'static str, to: &'static str, action: &'static str) -> Transition {
+        Transition { from, to, action }
+    }
+
+    /// With loops, parallels, ways back, ways past a layer, and crossings.
+    const MACHINES: &[Machine] = &[
+        Machine {
+            entity: "Seat",
+            states: &["AVAILABLE", "HELD", "BOOKED"],
+            transitions: &[
+                step("", "AVAILABLE", "publish event"),
+                step("AVAILABLE", "HELD", "hold seat"),
+                step("HELD", "AVAILABLE", "release hold"),
+                step("HELD", "AVAILABLE", "expire hold"),
+                step("HELD", "HELD", "extend hold"),
+                step("HELD", "BOOKED", "confirm booking"),
+                step("BOOKED", "AVAILABLE", "cancel booking"),
+                step("AVAILABLE", "BOOKED", "sell at the door"),
+            ],
+        },
+        Machine {
+            entity: "Job",
+            states: &["READY", "RUNNING", "DONE", "DEAD", "CANCELLED"],
+            transitions: &[
+                step("", "READY", "schedule job"),
+                step("READY", "RUNNING", "claim job"),
+                step("RUNNING", "READY", "retry later"),
+                step("RUNNING", "READY", "lease expires"),
+                step("RUNNING", "RUNNING", "heartbeat"),
+                step("RUNNING", "DONE", "complete job"),
+                step("RUNNING", "DEAD", "give up"),
+                step("READY", "CANCELLED", "cancel"),
+                step("RUNNING", "CANCELLED", "cancel"),
+                step("DEAD", "READY", "revive"),
+            ],
+        },
+        Machine {
+            entity: "Crossing",
+            states: &["A", "B", "C", "D"],
+            transitions: &[
+                step("", "A", "make a"),
+                step("", "B", "make b"),
+                step("A", "C", "a to c"),
+                step("A", "D", "a to d"),
+                step("B", "C", "b to c"),
+                step("B", "D", "b to d"),
+            ],
+        },
+    ];
+
+    #[test]
+    fn no_label_lies_on_another_or_on_a_state() {
+        for machine in MACHINES {
+            let layout = Layout::of(machine);
+            let (_, labels, _) = layout.arrows("x");
+            assert_eq!(labels.placed.len(), layout.edges.len());
+            for (at, label) in labels.placed.iter().enumerate() {
+                let others = labels.placed[..at].iter().chain(&labels.boxes);
+                let covered: f64 = others.map(|other| label.overlap(other)).sum();
+                assert_eq!(
+                    covered, 0.0,
+                    "{}: {:?}",
+                    machine.entity, layout.edges[at].lines
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_stands_behind_those_that_lead_to_it() {
+        let machine = MACHINES[1];
+        let layout = Layout::of(&machine);
+        let of = |name| {
+            layout
+                .nodes
+                .iter()
+                .find(|node| node.name == name)
+                .map(|node| node.layer)
+        };
+        assert_eq!(of("READY"), Some(1));
+        assert_eq!(of("RUNNING"), Some(2));
+        assert_eq!(
+            (of("DONE"), of("DEAD"), of("CANCELLED")),
+            (Some(3), Some(3), Some(3))
+        );
+    }
+
+    #[test]
+    fn mermaid_gives_an_id_to_a_state_with_a_space() {
+        const STEPS: &[Transition] = &[step("", "ON HOLD", "begin")];
+        let machine = Machine {
+            entity: "X",
+            states: &["ON HOLD"],
+            transitions: STEPS,
+        };
+        let text = mermaid(&[machine]);
+        assert!(
+            text.contains("    state \"ON HOLD\" as ON_HOLD\n    [*] --> ON_HOLD: begin\n"),
+            "{text}"
+        );
     }
 }

@@ -33,6 +33,27 @@ fn tag(name: &str, class: &str, text: &str) -> String {
     }
 }
 
+/// A paragraph; what stands between backticks is code.
+fn prose(class: &str, text: &str) -> String {
+    let class = if class.is_empty() {
+        String::new()
+    } else {
+        format!(" class=\"{class}\"")
+    };
+    let mut inner = String::new();
+    let parts: Vec<_> = text.split('`').collect();
+    let paired = parts.len() % 2 == 1;
+    for (at, part) in parts.iter().enumerate() {
+        match (paired, at % 2) {
+            (true, 1) => inner.push_str(&tag("code", "", part)),
+            (true, _) => inner.push_str(&escape(part)),
+            (false, 0) if at == 0 => inner.push_str(&escape(part)),
+            (false, _) => inner.push_str(&escape(&format!("`{part}"))),
+        }
+    }
+    format!("<p{class}>{inner}</p>")
+}
+
 /// The page.
 pub fn page(transcript: &Transcript, archetype: &Archetype) -> String {
     let title = escape(&transcript.title);
@@ -44,7 +65,7 @@ pub fn page(transcript: &Transcript, archetype: &Archetype) -> String {
          <header>\n<h1>{title}</h1>\n{question}\n{sums}</header>\n\
          {states}{story}{cost}</main>\n</body>\n</html>\n",
         contents = contents(transcript, archetype),
-        question = tag("p", "question", &transcript.question),
+        question = prose("question", &transcript.question),
         sums = sums(transcript),
         states = states(archetype),
         story = story(transcript),
@@ -66,9 +87,9 @@ fn contents(transcript: &Transcript, archetype: &Archetype) -> String {
                 if open {
                     out.push_str("</ol></li>\n");
                 }
-                let _ = write!(
+                let _ = writeln!(
                     out,
-                    "<li><a href=\"#section-{sections}\">{}</a><ol>\n",
+                    "<li><a href=\"#section-{sections}\">{}</a><ol>",
                     escape(title)
                 );
                 open = true;
@@ -77,7 +98,7 @@ fn contents(transcript: &Transcript, archetype: &Archetype) -> String {
                 let number = step.number;
                 let _ = writeln!(
                     out,
-                    "<li class=\"to-step\"><a href=\"#step-{number}\"><span>{number}</span> {}</a></li>",
+                    "<li class=\"to-step\"><a href=\"#step-{number}\"><span>{number}</span>{}</a></li>",
                     escape(&step.action)
                 );
             }
@@ -142,14 +163,14 @@ fn story(transcript: &Transcript) -> String {
                     tag("h2", "", title)
                 );
                 if !text.is_empty() {
-                    let _ = writeln!(out, "{}", tag("p", "", text));
+                    let _ = writeln!(out, "{}", prose("", text));
                 }
             }
             Entry::Say(text) => {
-                let _ = writeln!(out, "{}", tag("p", "", text));
+                let _ = writeln!(out, "{}", prose("", text));
             }
             Entry::Check(claim) => {
-                let _ = writeln!(out, "{}", tag("p", "check", claim));
+                let _ = writeln!(out, "{}", prose("check", claim));
             }
             Entry::Step(step) => out.push_str(&card(step)),
         }
@@ -164,7 +185,7 @@ fn card(step: &Step) -> String {
         escape(&step.action),
         escape(&step.entities.join(", "))
     );
-    let _ = writeln!(out, "{}\n<dl>", tag("p", "why", &step.why));
+    let _ = writeln!(out, "{}\n<dl>", prose("why", &step.why));
     let mut row = |name: &str, body: &str| {
         let _ = writeln!(out, "<dt>{name}</dt><dd>{body}</dd>");
     };

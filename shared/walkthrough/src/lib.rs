@@ -10,9 +10,10 @@
 //! - [`action`]: an action and the calls it may make;
 //! - [`archetype`]: all that an archetype says about itself;
 //! - [`story`]: a walk, step by step;
-//! - [`images`]: items before and after, read beside the tap;
+//! - `images`: items before and after, read beside the tap;
 //! - [`transcript`]: what a walk leaves behind;
-//! - [`cost`]: what a step costs, and a workload of them;
+//! - [`cost`]: what a step costs;
+//! - [`workload`]: what many of them cost in a month;
 //! - [`terminal`], [`html`], [`diagram`], [`readme`]: ways to show it;
 //! - [`cli`]: the command line.
 
@@ -22,11 +23,13 @@ pub mod cli;
 pub mod cost;
 pub mod diagram;
 pub mod html;
-pub mod images;
+mod images;
+mod listing;
 pub mod readme;
 pub mod story;
 pub mod terminal;
 pub mod transcript;
+pub mod workload;
 
 pub use action::{Action, Calls};
 pub use archetype::{

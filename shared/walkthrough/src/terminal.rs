@@ -80,12 +80,15 @@ fn terminal_width() -> Option<usize> {
     .filter(|width| *width > 0)
 }
 
+/// Stands for a space at which no line is broken.
+const TIED: char = '\u{a0}';
+
 /// Words in lines of at most `width` characters; a longer word stands alone.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {
         let mut line = String::new();
-        for word in paragraph.split_whitespace() {
+        for word in paragraph.split([' ', '\t']).filter(|word| !word.is_empty()) {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
                 lines.push(std::mem::take(&mut line));
             }
@@ -97,6 +100,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
         lines.push(line);
     }
     lines
+        .into_iter()
+        .map(|line| line.replace(TIED, " "))
+        .collect()
 }
 
 /// Prose, indented.
@@ -267,17 +273,18 @@ fn show_call(out: &mut String, call: &SeenCall, look: &Look) {
     } else {
         format!("{}: ", call.actor)
     };
-    let outcome = match &call.outcome {
-        Outcome::Ok => look.in_colour(AnsiColor::Green, "ok"),
-        other => look.in_colour(AnsiColor::Yellow, &other.to_string()),
-    };
     let head = call_head(call);
-    let _ = writeln!(
-        out,
-        "{actor}{}{times} {} {outcome}",
-        look.strong(&head),
-        look.quiet("→")
-    );
+    let plain = format!("{actor}{head}{times} → {}", call.outcome);
+    if plain.chars().count() + BODY > look.width {
+        hanging(out, "", &plain, BODY, look);
+    } else {
+        let outcome = match &call.outcome {
+            Outcome::Ok => look.in_colour(AnsiColor::Green, "ok"),
+            other => look.in_colour(AnsiColor::Yellow, &other.to_string()),
+        };
+        let (head, arrow) = (look.strong(&head), look.quiet("→"));
+        let _ = writeln!(out, "{actor}{head}{times} {arrow} {outcome}");
+    }
     for (depth, word, text) in call_lines(call) {
         let indent = BODY + 2 + 2 * depth;
         let word = if word.is_empty() {
@@ -365,7 +372,12 @@ pub(crate) fn change_text(change: &Change) -> (&'static str, String) {
                 ),
             }
         });
-    let each: Vec<_> = each.collect();
+    // A line may break between attributes, and inside one only where it is long.
+    let tied = |text: String| match text.chars().count() {
+        0..=45 => text.replace(' ', &TIED.to_string()),
+        _ => text,
+    };
+    let each: Vec<_> = each.map(tied).collect();
     let item = format!("{} {}", change.table, change.key);
     match change.kind() {
         "deleted" => ("-", item),

@@ -3,9 +3,10 @@
 
 mod toy;
 
+use cloud::tables::{Index, Key, Projection, Scope, Table};
 use toy::ARCHETYPE;
-use walkthrough::cost::estimate;
 use walkthrough::terminal::Look;
+use walkthrough::workload::estimate;
 use walkthrough::{Archetype, Skew, Workload, share, walk_for_tests};
 
 /// 500 increments a second, of the way the walk takes three times: 4, 6 and (refused) 4 WCU.
@@ -52,7 +53,7 @@ async fn cost_of_500_a_second_is_the_arithmetic_by_hand() {
     assert!((counters.load() - 0.9).abs() < 1e-6);
     assert_eq!(
         counters.verdict(500.0, "counts"),
-        "close to the limit; full at 555.56 counts/s"
+        "close to the limit; full at 556 counts/s"
     );
 
     // A month is 2,592,000 seconds. Reads $0.125 and writes $0.625 a million, on demand.
@@ -99,7 +100,12 @@ async fn a_hot_key_over_its_limit_is_said_in_words() {
     let transcript = walk_for_tests(&archetype).await.unwrap();
     let estimate = estimate(&archetype, &transcript, 5_000.0).unwrap();
     let text = estimate.text(&Look::PLAIN);
-    assert!(text.contains("900%  over the limit by 9.0×: shard the key, or take load off it; full at 555.56 counts/s"), "{text}");
+    assert!(
+        text.contains(
+            "900%  over the limit by 9.0×: shard the key, or take load off it; full at 556 counts/s"
+        ),
+        "{text}"
+    );
     assert_eq!(estimate.json()["partitions"][0]["over_the_limit"], true);
     assert_eq!(estimate.json()["hottest"], "counters");
 }
@@ -137,4 +143,43 @@ async fn a_rate_has_to_be_above_nothing() {
             "{error}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_local_index_loads_the_partitions_of_its_table() {
+    const LOCAL: Index = Index {
+        name: "by-time",
+        scope: Scope::Local,
+        partition: Key::S("counter_id"),
+        sort: Some(Key::N("at")),
+        projection: Projection::KeysOnly,
+        why: "In the order of the clock.",
+    };
+    const EVENTS: Table = Table {
+        indexes: &[LOCAL],
+        ..toy::EVENTS
+    };
+    const EVEN: Workload = Workload {
+        skew: &[Skew {
+            resource: "events",
+            action: "",
+            hottest: 1.0,
+            why: "",
+        }],
+        mix: &[share("increment", 1.0)],
+        ..WORKLOAD
+    };
+    let archetype = Archetype {
+        tables: &[toy::COUNTERS, EVENTS],
+        workload: EVEN,
+        ..ARCHETYPE
+    };
+    let transcript = walk_for_tests(&archetype).await.unwrap();
+    let estimate = estimate(&archetype, &transcript, 3.0).unwrap();
+    let events = estimate.hottest().unwrap();
+    // Of three increments each writes 2 WCU to the table, and two of them 1 WCU to the index.
+    assert_eq!(
+        (events.resource.as_str(), events.hot_write),
+        ("events", 6.0 + 2.0)
+    );
 }

@@ -409,7 +409,8 @@ async fn the_page_escapes_what_it_shows() {
             story
                 .step("create counter", "<i>", toy::create(&cloud, "<u>", 1))
                 .await?;
-            story.check(true, "<s>")?;
+            story.check(true, "<s> `a < b` and ` alone")?;
+            story.say("`a < b`");
             let put = cloud
                 .beside_tap()
                 .dynamodb()
@@ -426,6 +427,11 @@ async fn the_page_escapes_what_it_shows() {
         assert!(!page.contains(raw), "{raw}");
     }
     assert!(page.contains("counter_id=&lt;u&gt;"));
+    assert!(page.contains("<p><code>a &lt; b</code></p>"));
+    assert!(
+        page.contains("&lt;s&gt; `a &lt; b` and ` alone"),
+        "a lone backtick is a backtick"
+    );
 }
 
 #[tokio::test]

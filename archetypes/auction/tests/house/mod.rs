@@ -3,8 +3,8 @@
 
 use auction::domain::{AuctionWinnerState, NewBid, Offer, Status};
 use auction::items::{BidState, BidStatus};
-use auction::{AuctionHouse, BidOutcome, Layout, NewAuction};
-use chaos::World;
+use auction::{AuctionHouse, BidOutcome, Closing, Layout, NewAuction, Rejection};
+use chaos::{Interleave, World};
 use cloud::{Clock, Cloud, Millis};
 use std::collections::HashSet;
 
@@ -84,7 +84,10 @@ impl House {
     }
 
     pub async fn place(&self, bidder: &str, offer: Offer) -> BidOutcome {
-        self.house.place_bid(&self.bid(bidder, offer)).await.unwrap()
+        self.house
+            .place_bid(&self.bid(bidder, offer))
+            .await
+            .unwrap()
     }
 
     pub async fn winner(&self) -> Option<AuctionWinnerState> {
@@ -106,22 +109,43 @@ impl House {
 
         let places: Vec<_> = history.iter().map(|bid| bid.sequence.unwrap()).collect();
         let expected: Vec<_> = (1..=window.best.sequence).collect();
-        ensure(places == expected, format!("the history is {places:?}, the best says {expected:?}"))?;
-        let accepted: Vec<_> = all.iter().filter(|bid| bid.status == BidStatus::Accepted).collect();
-        ensure(accepted.len() == history.len(), "an accepted bid is not in the history".into())?;
+        ensure(
+            places == expected,
+            format!("the history is {places:?}, the best says {expected:?}"),
+        )?;
+        let accepted: Vec<_> = all
+            .iter()
+            .filter(|bid| bid.status == BidStatus::Accepted)
+            .collect();
+        ensure(
+            accepted.len() == history.len(),
+            "an accepted bid is not in the history".into(),
+        )?;
         let ids: HashSet<_> = history.iter().map(|bid| &bid.bid_id).collect();
-        ensure(ids.len() == history.len(), "a bid is in the history twice".into())?;
+        ensure(
+            ids.len() == history.len(),
+            "a bid is in the history twice".into(),
+        )?;
 
         let prices: Vec<_> = history.iter().map(|bid| bid.price_after.unwrap()).collect();
-        ensure(prices.is_sorted(), format!("the best decreased: {prices:?}"))?;
+        ensure(
+            prices.is_sorted(),
+            format!("the best decreased: {prices:?}"),
+        )?;
         ensure(
             prices.last().copied() == window.best.amount,
-            format!("the best is {:?}, the history ends with {prices:?}", window.best.amount),
+            format!(
+                "the best is {:?}, the history ends with {prices:?}",
+                window.best.amount
+            ),
         )?;
         let leader = highest(&history);
         ensure(
             leader.map(|bid| &bid.bid_id) == window.best.bid_id.as_ref(),
-            format!("{:?} leads, but {leader:?} is the highest", window.best.bid_id),
+            format!(
+                "{:?} leads, but {leader:?} is the highest",
+                window.best.bid_id
+            ),
         )?;
 
         let winner = self.winner().await;
@@ -129,12 +153,19 @@ impl House {
             return ensure(winner.is_none(), "a winner of an open auction".into());
         }
         let met = window.best.amount.unwrap_or(0) >= window.auction.reserve_price.unwrap_or(1);
-        let wins = leader.filter(|_| met).map(|bid| (&bid.bid_id, window.best.amount.unwrap()));
-        let won = winner.as_ref().map(|won| (&won.winning_bid_id, won.winning_amount));
+        let wins = leader
+            .filter(|_| met)
+            .map(|bid| (&bid.bid_id, window.best.amount.unwrap()));
+        let won = winner
+            .as_ref()
+            .map(|won| (&won.winning_bid_id, won.winning_amount));
         ensure(won == wins, format!("{won:?} won, {wins:?} should have"))?;
         ensure(
             window.auction.final_sequence == Some(window.best.sequence + 1),
-            format!("closed as event {:?} after {} bids", window.auction.final_sequence, window.best.sequence),
+            format!(
+                "closed as event {:?} after {} bids",
+                window.auction.final_sequence, window.best.sequence
+            ),
         )
     }
 }
@@ -149,4 +180,91 @@ pub fn highest(history: &[BidState]) -> Option<&BidState> {
         }
     }
     best
+}
+
+/// What an actor was told, whatever it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Bid(BidOutcome),
+    Close(Closing),
+}
+
+impl Told {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Bid(BidOutcome::Accepted { .. }) => "accepted",
+            Self::Bid(BidOutcome::Rejected(Rejection::TooLow { .. })) => "too low",
+            Self::Bid(BidOutcome::Rejected(_)) => "too late",
+            Self::Close(Closing::Closed(_)) => "closed",
+            Self::Close(Closing::Before(_)) => "closed before",
+            Self::Close(Closing::NotDue { .. }) => "not due",
+        }
+    }
+}
+
+/// The label of an end: `alice accepted, bob too low, closer closed`.
+fn label(told: &[(&'static str, Told)]) -> String {
+    let words: Vec<_> = told
+        .iter()
+        .map(|(who, told)| format!("{who} {}", told.word()))
+        .collect();
+    words.join(", ")
+}
+
+/// After every order the invariants must hold, and what each actor was told must be what stands
+/// in the tables.
+pub fn checked(actors: Interleave<House, Told>) -> Interleave<House, Told> {
+    actors.check(|house, told| async move {
+        house.invariants().await?;
+        let closed: Vec<_> = told
+            .iter()
+            .filter(|(_, told)| matches!(told, Told::Close(Closing::Closed(_))))
+            .collect();
+        if closed.len() > 1 {
+            return Err(format!("closed {} times", closed.len()));
+        }
+        let winner = house.winner().await;
+        for (who, told) in &told {
+            match told {
+                Told::Close(Closing::Closed(won) | Closing::Before(won)) if *won != winner => {
+                    return Err(format!("{who} was told {won:?}, but {winner:?} won"));
+                }
+                Told::Bid(outcome) => {
+                    let bid_id = format!("bid-of-{}", who.trim_end_matches("-again"));
+                    let kept = house.house.bid_outcome(&house.id, &bid_id).await.unwrap();
+                    if kept.as_ref() != Some(outcome) {
+                        return Err(format!("{who} was told {outcome:?}, but {kept:?} is kept"));
+                    }
+                }
+                Told::Close(_) => {}
+            }
+        }
+        Ok(label(&told))
+    })
+}
+
+/// Adds one who bids. `alice-again` sends the bid that `alice` sends.
+pub fn bidder(
+    actors: Interleave<House, Told>,
+    name: &'static str,
+    offer: Offer,
+) -> Interleave<House, Told> {
+    actors.actor(name, move |house| async move {
+        Told::Bid(house.place(name.trim_end_matches("-again"), offer).await)
+    })
+}
+
+/// Adds one who closes, and to whom the auction is over.
+pub fn closer(actors: Interleave<House, Told>, name: &'static str) -> Interleave<House, Told> {
+    actors.actor(name, |house| async move {
+        Told::Close(house.late.close_auction(&house.id).await.unwrap())
+    })
+}
+
+/// Adds one who buys at the fixed price.
+pub fn buyer(actors: Interleave<House, Told>, name: &'static str) -> Interleave<House, Told> {
+    actors.actor(name, move |house| async move {
+        let bid_id = format!("bid-of-{name}");
+        Told::Bid(house.house.buy_now(&house.id, &bid_id, name).await.unwrap())
+    })
 }

@@ -147,8 +147,15 @@ impl Request {
     /// `TransactWriteItems [Update auctions if, Put bids if]`. `if` marks a guarded part.
     pub fn shape(&self) -> String {
         let part = |target: &Target| {
-            let verb = target.verb.as_ref().map_or(String::new(), |verb| format!("{verb} "));
-            let guard = if target.condition.is_some() { " if" } else { "" };
+            let verb = target
+                .verb
+                .as_ref()
+                .map_or(String::new(), |verb| format!("{verb} "));
+            let guard = if target.condition.is_some() {
+                " if"
+            } else {
+                ""
+            };
             format!("{verb}{}{guard}", target.resource)
         };
         let parts: Vec<_> = self.targets.iter().map(part).collect();
@@ -156,7 +163,9 @@ impl Request {
             Some(target) if target.verb.is_some() => {
                 format!("{} [{}]", self.operation, parts.join(", "))
             }
-            _ => format!("{} {}", self.operation, parts.join(", ")).trim_end().to_owned(),
+            _ => format!("{} {}", self.operation, parts.join(", "))
+                .trim_end()
+                .to_owned(),
         }
     }
 
@@ -171,40 +180,51 @@ impl Request {
                 ) && !self.operation.starts_with("Describe")
                     && !self.operation.starts_with("List")
             }
-            Service::Sqs => !self.operation.starts_with("Get") && !self.operation.starts_with("List"),
-            Service::S3 => !["Get", "Head", "List"].iter().any(|read| self.operation.starts_with(read)),
+            Service::Sqs => {
+                !self.operation.starts_with("Get") && !self.operation.starts_with("List")
+            }
+            Service::S3 => !["Get", "Head", "List"]
+                .iter()
+                .any(|read| self.operation.starts_with(read)),
             Service::Redis => !matches!(
                 self.operation.as_str(),
-                "GET" | "MGET" | "EXISTS" | "TTL" | "PTTL" | "ZRANGE" | "ZREVRANGE" | "ZSCORE"
-                    | "ZCARD" | "GEOSEARCH" | "GEOPOS" | "HGET" | "HGETALL" | "SMEMBERS" | "PING"
+                "GET"
+                    | "MGET"
+                    | "EXISTS"
+                    | "TTL"
+                    | "PTTL"
+                    | "ZRANGE"
+                    | "ZREVRANGE"
+                    | "ZSCORE"
+                    | "ZCARD"
+                    | "GEOSEARCH"
+                    | "GEOPOS"
+                    | "HGET"
+                    | "HGETALL"
+                    | "SMEMBERS"
+                    | "PING"
             ),
         }
     }
 
     /// Reads a DynamoDB, Streams or SQS request out of its JSON body.
     pub(super) fn from_json(service: Service, operation: &str, body: Value, names: &Names) -> Self {
-        let targets = match service {
-            Service::DynamoDb => dynamodb_targets(operation, &body, names),
-            Service::Sqs => {
-                let url = text(&body, "QueueUrl").or_else(|| text(&body, "QueueName"));
-                let queue = url.as_deref().and_then(|url| url.rsplit('/').next());
-                vec![Target::of(names.logical(queue.unwrap_or_default()))]
-            }
-            // A stream's ARN holds its table: arn:aws:dynamodb:region:account:table/NAME/stream/…
-            // GetRecords has only an iterator, which names nothing on every backend.
-            _ => text(&body, "StreamArn")
-                .and_then(|arn| Some(Target::of(names.logical(arn.split('/').nth(1)?))))
-                .into_iter()
-                .collect(),
-        };
         Self {
             number: 0,
             actor: super::current_actor(),
             service,
             operation: operation.to_owned(),
-            targets,
+            targets: json_targets(service, operation, &body, names),
             body,
         }
+    }
+
+    /// Puts another body in its place. What a recording shows is what was sent.
+    pub(super) fn rewrite(&mut self, body: Value, names: &Names) {
+        if !matches!(self.service, Service::S3 | Service::Redis) {
+            self.targets = json_targets(self.service, &self.operation, &body, names);
+        }
+        self.body = body;
     }
 }
 
@@ -250,7 +270,13 @@ impl fmt::Display for Outcome {
 /// `number actor: shape → outcome`, for schedules that people read.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} → {}", self.request.actor, self.shape(), self.outcome)
+        write!(
+            f,
+            "{}: {} → {}",
+            self.request.actor,
+            self.shape(),
+            self.outcome
+        )
     }
 }
 
@@ -282,6 +308,23 @@ pub(super) fn outcome(status: u16, body: &Value) -> Outcome {
 
 fn text(value: &Value, field: &str) -> Option<String> {
     value.get(field).and_then(Value::as_str).map(str::to_owned)
+}
+
+fn json_targets(service: Service, operation: &str, body: &Value, names: &Names) -> Vec<Target> {
+    match service {
+        Service::DynamoDb => dynamodb_targets(operation, body, names),
+        Service::Sqs => {
+            let url = text(body, "QueueUrl").or_else(|| text(body, "QueueName"));
+            let queue = url.as_deref().and_then(|url| url.rsplit('/').next());
+            vec![Target::of(names.logical(queue.unwrap_or_default()))]
+        }
+        // A stream's ARN holds its table: arn:aws:dynamodb:region:account:table/NAME/stream/…
+        // GetRecords has only an iterator, which does not name it on every backend.
+        _ => text(body, "StreamArn")
+            .and_then(|arn| Some(Target::of(names.logical(arn.split('/').nth(1)?))))
+            .into_iter()
+            .collect(),
+    }
 }
 
 fn dynamodb_targets(operation: &str, body: &Value, names: &Names) -> Vec<Target> {
@@ -318,7 +361,12 @@ fn batch_targets(table: &str, requests: &Value) -> Vec<Target> {
             .iter()
             .filter_map(Value::as_object)
             .flat_map(|write| write.iter())
-            .map(|(verb, write)| one(verb.trim_end_matches("Request"), write.get("Key").map(key_text)))
+            .map(|(verb, write)| {
+                one(
+                    verb.trim_end_matches("Request"),
+                    write.get("Key").map(key_text),
+                )
+            })
             .collect(),
         reads => reads
             .get("Keys")
@@ -352,7 +400,9 @@ fn dynamodb_target(verb: Option<&str>, part: &Value, names: &Names) -> Target {
 /// `{"auction_id":{"S":"a-1"}}` as `auction_id=a-1`.
 fn key_text(key: &Value) -> String {
     let pairs = key.as_object().into_iter().flatten();
-    let pairs: Vec<_> = pairs.map(|(name, value)| format!("{name}={}", plain(value))).collect();
+    let pairs: Vec<_> = pairs
+        .map(|(name, value)| format!("{name}={}", plain(value)))
+        .collect();
     pairs.join(", ")
 }
 
@@ -364,10 +414,16 @@ pub fn plain(value: &Value) -> String {
     match (kind.as_str(), inner) {
         ("NULL", _) => "null".into(),
         ("L", Value::Array(list)) => {
-            format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(", "))
+            format!(
+                "[{}]",
+                list.iter().map(plain).collect::<Vec<_>>().join(", ")
+            )
         }
         ("M", Value::Object(map)) => {
-            let pairs: Vec<_> = map.iter().map(|(k, v)| format!("{k}: {}", plain(v))).collect();
+            let pairs: Vec<_> = map
+                .iter()
+                .map(|(k, v)| format!("{k}: {}", plain(v)))
+                .collect();
             format!("{{{}}}", pairs.join(", "))
         }
         (_, Value::String(text)) => text.clone(),
@@ -417,7 +473,10 @@ fn consumed(operation: &str, body: &Value, names: &Names) -> Vec<Consumed> {
         let table = text(entry, "TableName").unwrap_or_default();
         let table = names.logical(&table);
         let mut push = |resource: String, units: &Value| {
-            let units = units.get("CapacityUnits").and_then(Value::as_f64).unwrap_or(0.0);
+            let units = units
+                .get("CapacityUnits")
+                .and_then(Value::as_f64)
+                .unwrap_or(0.0);
             if units > 0.0 {
                 found.push(Consumed {
                     resource,
@@ -468,7 +527,10 @@ mod tests {
         );
         let target = &seen.targets[0];
         assert_eq!(target.key.as_deref(), Some("auction_id=a-1"));
-        assert_eq!(target.condition.as_deref(), Some("status = OPEN AND end_time > 17"));
+        assert_eq!(
+            target.condition.as_deref(),
+            Some("status = OPEN AND end_time > 17")
+        );
         assert_eq!(target.update.as_deref(), Some("SET best = 5"));
         assert_eq!(seen.shape(), "UpdateItem auctions if");
     }
@@ -496,7 +558,10 @@ mod tests {
             "GlobalSecondaryIndexes": {"due": {"CapacityUnits": 2.0}},
         }});
         let found = consumed("UpdateItem", &body, &Names::new("x-"));
-        let found: Vec<_> = found.iter().map(|c| (c.resource.as_str(), c.write)).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|c| (c.resource.as_str(), c.write))
+            .collect();
         assert_eq!(found, [("auctions", 1.0), ("auctions/due", 2.0)]);
     }
 

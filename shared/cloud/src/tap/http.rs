@@ -51,7 +51,11 @@ impl HttpConnector for TappedConnector {
         HttpConnectorFuture::new(async move {
             let send = |body: Option<Value>| async move {
                 let response = inner.call(with_body(http, body)).await?;
-                if is_json { buffered(response).await } else { Ok(response) }
+                if is_json {
+                    buffered(response).await
+                } else {
+                    Ok(response)
+                }
             };
             tap.pass(request, send, read, answer, fail).await
         })

@@ -123,7 +123,8 @@ impl Tap {
     }
 
     /// Puts a plan in charge until the returned guard is dropped. Several plans are asked in the
-    /// order they were installed; the first that does not let a call pass decides.
+    /// order they were installed. One that rewrites a call hands it on rewritten; the first that
+    /// neither passes nor rewrites decides.
     #[must_use = "the plan is removed when this is dropped"]
     pub fn install(&self, plan: Arc<dyn Plan>) -> Installed {
         let id = self.join(|state, id| state.plans.push((id, plan)));
@@ -146,12 +147,19 @@ impl Tap {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn plans(&self) -> Vec<Arc<dyn Plan>> {
         let state = self.state();
-        state.plans.iter().map(|(_, plan)| Arc::clone(plan)).collect()
+        state
+            .plans
+            .iter()
+            .map(|(_, plan)| Arc::clone(plan))
+            .collect()
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -177,30 +185,32 @@ impl Tap {
         request.number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let plans = self.plans();
         let mut verdict = Verdict::Pass;
+        let mut rewritten = None;
         for plan in &plans {
             verdict = plan.before(&request).await;
-            if !matches!(verdict, Verdict::Pass) {
-                break;
+            match &verdict {
+                Verdict::Pass => {}
+                Verdict::Rewrite(body) => {
+                    request.rewrite(body.clone(), self.names());
+                    rewritten = Some(body.clone());
+                }
+                _ => break,
             }
         }
         let started = Instant::now();
         let mut keeps = None;
         let result = match verdict {
-            Verdict::Pass => send(None).await,
-            Verdict::Rewrite(body) => {
-                request.body = body.clone();
-                send(Some(body)).await
-            }
+            Verdict::Pass | Verdict::Rewrite(_) => send(rewritten).await,
             Verdict::Answer { status, body } => answer(status, body),
             Verdict::LoseRequest => Err(fail(Failure::RequestLost)),
             Verdict::Kill => Err(fail(Failure::Killed)),
             Verdict::LoseAnswer => {
                 keeps = Some(Failure::AnswerLost);
-                send(None).await
+                send(rewritten).await
             }
             Verdict::KillAfter => {
                 keeps = Some(Failure::KilledAfter);
-                send(None).await
+                send(rewritten).await
             }
         };
         let (mut outcome, response) = match &result {
@@ -263,14 +273,16 @@ impl Recording {
     pub fn take(&self) -> Vec<Call> {
         let mut state = self.tap.state();
         let mine = state.recordings.iter_mut().find(|(id, _)| *id == self.id);
-        mine.map(|(_, calls)| std::mem::take(calls)).unwrap_or_default()
+        mine.map(|(_, calls)| std::mem::take(calls))
+            .unwrap_or_default()
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         let id = self.id;
-        self.tap.leave(|state| state.recordings.retain(|(other, _)| *other != id));
+        self.tap
+            .leave(|state| state.recordings.retain(|(other, _)| *other != id));
     }
 }
 
@@ -284,7 +296,8 @@ pub struct Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         let id = self.id;
-        self.tap.leave(|state| state.plans.retain(|(other, _)| *other != id));
+        self.tap
+            .leave(|state| state.plans.retain(|(other, _)| *other != id));
     }
 }
 
@@ -316,7 +329,10 @@ impl KillFrom {
 
 impl Plan for KillFrom {
     fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let mine = self.actor.as_ref().is_none_or(|actor| *actor == request.actor);
+        let mine = self
+            .actor
+            .as_ref()
+            .is_none_or(|actor| *actor == request.actor);
         let dead = mine && self.seen.fetch_add(1, Ordering::SeqCst) + 1 >= self.k;
         Box::pin(async move { if dead { Verdict::Kill } else { Verdict::Pass } })
     }

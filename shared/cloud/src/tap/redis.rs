@@ -75,11 +75,20 @@ fn describe<'a>(commands: impl IntoIterator<Item = &'a Cmd>, tap: &Tap) -> Reque
     let name = |words: &[String]| words.first().cloned().unwrap_or_default().to_uppercase();
     // EVALSHA sha 1 key …: the key of a script comes after the count of keys.
     let key = |words: &[String]| {
-        let at = if name(words).starts_with("EVAL") { 3 } else { 1 };
-        tap.names().logical(words.get(at).map_or("", String::as_str)).to_owned()
+        let at = if name(words).starts_with("EVAL") {
+            3
+        } else {
+            1
+        };
+        tap.names()
+            .logical(words.get(at).map_or("", String::as_str))
+            .to_owned()
     };
     let guarded = |words: &[String]| {
-        let guard = words.iter().skip(2).find(|word| matches!(word.as_str(), "NX" | "XX"));
+        let guard = words
+            .iter()
+            .skip(2)
+            .find(|word| matches!(word.as_str(), "NX" | "XX"));
         guard.cloned()
     };
     let several = commands.len() > 1;
@@ -105,7 +114,11 @@ fn describe<'a>(commands: impl IntoIterator<Item = &'a Cmd>, tap: &Tap) -> Reque
 }
 
 fn refused(status: u16, body: &Json) -> RedisError {
-    RedisError::from((ErrorKind::Io, "the tap answered", format!("{status} {body}")))
+    RedisError::from((
+        ErrorKind::Io,
+        "the tap answered",
+        format!("{status} {body}"),
+    ))
 }
 
 fn fail(failure: Failure) -> RedisError {

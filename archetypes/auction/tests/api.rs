@@ -1,0 +1,254 @@
+//! The JSON API and the event stream, over real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod house;
+
+use auction::api::serve_until;
+use auction::{AuctionHouse, Layout};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+struct Server {
+    base: String,
+    http: reqwest::Client,
+    house: AuctionHouse,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+async fn serve(layout: Layout) -> Server {
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    cloud.create_tables(auction::tables::TABLES).await.unwrap();
+    let house = AuctionHouse::new(cloud, layout);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(serve_until(house.clone(), listener, async move {
+        let _ = stopped.await;
+    }));
+    Server {
+        base,
+        http: reqwest::Client::new(),
+        house,
+        stop,
+        task,
+    }
+}
+
+impl Server {
+    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        let sent = self
+            .http
+            .post(format!("{}{path}", self.base))
+            .json(&body)
+            .send()
+            .await
+            .unwrap();
+        (sent.status().as_u16(), sent.json().await.unwrap())
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let sent = self
+            .http
+            .get(format!("{}{path}", self.base))
+            .send()
+            .await
+            .unwrap();
+        (sent.status().as_u16(), sent.json().await.unwrap())
+    }
+
+    async fn create(&self) -> String {
+        let (status, auction) = self
+            .post(
+                "/auctions",
+                json!({
+                    "item_id": "item-1", "seller_id": "sam", "title": "Brass telescope",
+                    "currency": "EUR", "starting_price": 10000, "lasts_seconds": 3600,
+                }),
+            )
+            .await;
+        assert_eq!(status, 201, "{auction}");
+        auction["auction_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn bid(&self, id: &str, bidder: &str, amount: i64) -> (u16, Value) {
+        let body = json!({"bidder_id": bidder, "currency": "EUR", "amount": amount});
+        self.post(&format!("/auctions/{id}/bids"), body).await
+    }
+
+    /// The event stream from `after` on, until it ends.
+    async fn events(&self, id: &str, after: u64) -> String {
+        let request = self.http.get(format!("{}/auctions/{id}/events", self.base));
+        let request = request.header("last-event-id", after.to_string());
+        let mut body = request.send().await.unwrap().bytes_stream();
+        let mut text = String::new();
+        let all = async {
+            while let Some(bytes) = body.next().await {
+                text.push_str(std::str::from_utf8(&bytes.unwrap()).unwrap());
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all)
+            .await
+            .unwrap();
+        text
+    }
+}
+
+fn ids(events: &str) -> Vec<&str> {
+    events
+        .lines()
+        .filter_map(|line| line.strip_prefix("id: "))
+        .collect()
+}
+
+#[tokio::test]
+async fn an_auction_can_be_held_with_curl_alone() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let (status, first) = server.bid(&id, "alice", 100_00).await;
+    assert_eq!((status, &first["status"]), (200, &json!("ACCEPTED")));
+    let (status, low) = server.bid(&id, "bob", 100_00).await;
+    assert_eq!(status, 409);
+    assert_eq!(low["error"], "too low: the next bid must be at least 10250");
+    let proxy = json!({"bidder_id": "carol", "currency": "EUR", "max_amount": 50000});
+    let (_, proxy) = server.post(&format!("/auctions/{id}/bids"), proxy).await;
+    assert_eq!(proxy["best_amount"], 10250);
+    let (_, view) = server.get(&format!("/auctions/{id}")).await;
+    assert_eq!(view["best_bidder_id"], "carol");
+    let (_, history) = server.get(&format!("/auctions/{id}/bids")).await;
+    assert_eq!(
+        history[1]["amount"],
+        Value::Null,
+        "how far Carol would go is hers to know"
+    );
+    let (status, _) = server
+        .post(&format!("/auctions/{id}/close"), json!({}))
+        .await;
+    assert_eq!(status, 409, "not over yet");
+    server
+        .house
+        .cloud()
+        .clock()
+        .advance(Duration::from_secs(3600));
+    let (status, closed) = server
+        .post(&format!("/auctions/{id}/close"), json!({}))
+        .await;
+    assert_eq!(
+        (status, &closed["winner"]["bidder_id"]),
+        (200, &json!("carol"))
+    );
+}
+
+#[tokio::test]
+async fn a_stream_of_events_ends_with_the_auction_and_can_be_resumed() {
+    let server = serve(Layout::SeparateBest).await;
+    let id = server.create().await;
+    server.bid(&id, "alice", 100_00).await;
+    let watching = server.events(&id, 0);
+    let acting = async {
+        server.bid(&id, "bob", 150_00).await;
+        server
+            .house
+            .cloud()
+            .clock()
+            .advance(Duration::from_secs(3600));
+        server
+            .post(&format!("/auctions/{id}/close"), json!({}))
+            .await;
+    };
+    let (events, ()) = tokio::join!(watching, acting);
+    assert_eq!(ids(&events), ["1", "2", "3"], "{events}");
+    assert!(events.contains("event: closed"));
+    assert_eq!(ids(&server.events(&id, 1).await), ["2", "3"]);
+}
+
+#[tokio::test]
+async fn two_nodes_tell_their_subscribers_the_same() {
+    let one = serve(Layout::OneItem).await;
+    let house = one.house.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, _stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(serve_until(house.clone(), listener, std::future::pending()));
+    let other = Server {
+        base,
+        http: reqwest::Client::new(),
+        house,
+        stop,
+        task,
+    };
+    let id = one.create().await;
+    let acting = async {
+        one.bid(&id, "alice", 100_00).await;
+        other.bid(&id, "bob", 150_00).await;
+        one.house.cloud().clock().advance(Duration::from_secs(3600));
+        other
+            .post(&format!("/auctions/{id}/close"), json!({}))
+            .await;
+    };
+    let (here, there, ()) = tokio::join!(one.events(&id, 0), other.events(&id, 0), acting);
+    assert_eq!(ids(&here), ["1", "2", "3"], "{here}");
+    assert_eq!(here, there);
+}
+
+#[tokio::test]
+async fn wrong_requests_are_answered_with_what_is_wrong() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let (status, answer) = server.get("/auctions/nowhere").await;
+    assert_eq!(
+        (status, &answer["error"]),
+        (404, &json!("there is no auction 'nowhere'"))
+    );
+    let (status, answer) = server.bid(&id, "alice", -1).await;
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"].as_str().unwrap().contains("not -1"),
+        "{answer}"
+    );
+    let both = json!({"bidder_id": "a", "currency": "EUR", "amount": 1, "max_amount": 2});
+    let (status, answer) = server.post(&format!("/auctions/{id}/bids"), both).await;
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("give either amount"),
+        "{answer}"
+    );
+    let (status, answer) = server.post("/auctions", json!({"title": "x"})).await;
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"].as_str().unwrap().contains("missing field"),
+        "{answer}"
+    );
+    let unknown = json!({"bidder_id": "a", "currency": "EUR", "ammount": 1});
+    let (status, answer) = server.post(&format!("/auctions/{id}/bids"), unknown).await;
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"].as_str().unwrap().contains("ammount"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn stopping_ends_open_event_streams() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    server.bid(&id, "alice", 100_00).await;
+    let request = server
+        .http
+        .get(format!("{}/auctions/{id}/events", server.base));
+    let mut open = request.send().await.unwrap().bytes_stream();
+    open.next().await.unwrap().unwrap();
+    server.stop.send(()).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(5), server.task).await;
+    ended
+        .expect("the server stops although a stream is open")
+        .unwrap()
+        .unwrap();
+}
