@@ -630,3 +630,36 @@ async fn the_generated_parts_of_the_readmes_are_current() {
         expectorate::assert_contents(&path, &filled.unwrap());
     }
 }
+
+// The excerpts.
+
+/// Every `<!-- excerpt:PATH -->` with the code block after it: the path, and what it quotes.
+fn excerpts(markdown: &str) -> Vec<(&str, &str)> {
+    let parts = markdown.split("<!-- excerpt:").skip(1);
+    parts
+        .filter_map(|part| {
+            let (path, rest) = part.split_once(" -->")?;
+            let quoted = rest.split("```").nth(1)?.strip_prefix("text\n")?;
+            Some((path, quoted))
+        })
+        .collect()
+}
+
+#[test]
+fn what_a_readme_quotes_stands_in_the_file_it_quotes() {
+    let tree = Tree::read();
+    let readme = tree.file("README.md").unwrap();
+    let found = excerpts(&readme.text);
+    assert!(!found.is_empty(), "README.md quotes nothing");
+    for (path, quoted) in found {
+        let source = std::fs::read_to_string(tests::root().join(path)).unwrap();
+        assert!(quoted.lines().count() > 5, "{path}: a quotation of nothing");
+        assert!(source.contains(quoted), "{path} does not say:\n{quoted}");
+    }
+}
+
+#[test]
+fn an_excerpt_is_the_block_after_its_mark() {
+    let text = "a\n<!-- excerpt:x/y.txt -->\n```text\nquoted\n```\nb\n```text\nnot\n```\n";
+    assert_eq!(excerpts(text), [("x/y.txt", "quoted\n")]);
+}

@@ -11,7 +11,7 @@ use crate::items::{BidKind, BidState, best_values, bug, from_item, n, s};
 use crate::place_bid::{BidOutcome, first_outcome};
 use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
-use cloud::{CloudError, GuardedTransaction, Item, Transaction};
+use cloud::{CloudError, Item, Transaction};
 
 /// Still open, and nobody has bid: `:none` is 0. The end cannot have moved without a bid.
 const ONE_ITEM_GUARD: &str = "#status = :open AND bid_sequence = :none";
@@ -160,13 +160,7 @@ impl AuctionHouse {
         items.push(part().put(self.put_bid(&row)?).build());
         items.push(part().put(self.put_winner(&winner)?).build());
         names.extend(["bid", "winner"]);
-        let written = self
-            .dynamodb()
-            .transact_write_items()
-            .set_transact_items(Some(items))
-            .send()
-            .await
-            .guarded(&names)?;
+        let written = self.transact(&names, items).await?;
         match written {
             Transaction::Committed(_) => Ok(Some(row)),
             Transaction::Cancelled(cancelled) => cancelled

@@ -8,7 +8,7 @@ use crate::domain::{AuctionWinnerState, Status, Window, winner};
 use crate::items::{bug, from_item, n, s, to_item};
 use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{ConditionCheck, Put, TransactWriteItem, Update};
-use cloud::{CloudError, GuardedTransaction, Millis, Transaction};
+use cloud::{CloudError, Millis, Transaction};
 
 /// What became of closing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,13 +107,7 @@ impl AuctionHouse {
             items.push(part().put(self.put_winner(winner)?).build());
             names.push("winner");
         }
-        let written = self
-            .dynamodb()
-            .transact_write_items()
-            .set_transact_items(Some(items))
-            .send()
-            .await
-            .guarded(&names)?;
+        let written = self.transact(&names, items).await?;
         Ok(matches!(written, Transaction::Committed(_)))
     }
 

@@ -5,7 +5,7 @@ use crate::items::{bug, from_item, s, to_item};
 use crate::tables::DUE_SHARDS;
 use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
-use cloud::{Guard, Guarded, GuardedTransaction, Item, Millis, Transaction};
+use cloud::{Guard, Guarded, Item, Millis, Transaction};
 
 /// What a seller says.
 #[derive(Debug, Clone)]
@@ -92,22 +92,15 @@ impl AuctionHouse {
                         );
                     put.build().map_err(bug)
                 };
-                let written = self
-                    .dynamodb()
-                    .transact_write_items()
-                    .transact_items(
-                        TransactWriteItem::builder()
-                            .put(put("auctions", item)?)
-                            .build(),
-                    )
-                    .transact_items(
-                        TransactWriteItem::builder()
-                            .put(put("best_bids", best)?)
-                            .build(),
-                    )
-                    .send()
-                    .await
-                    .guarded(&["auction", "best"])?;
+                let items = vec![
+                    TransactWriteItem::builder()
+                        .put(put("auctions", item)?)
+                        .build(),
+                    TransactWriteItem::builder()
+                        .put(put("best_bids", best)?)
+                        .build(),
+                ];
+                let written = self.transact(&["auction", "best"], items).await?;
                 match written {
                     Transaction::Committed(_) => None,
                     Transaction::Cancelled(cancelled) => Some(

@@ -2,8 +2,9 @@
 
 use crate::domain::{Accepted, Amount, BestBidState, NewBid, Offer, Rejection, Window};
 use crate::{AuctionHouse, Fault, Layout};
-use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
-use cloud::{CloudError, Item, Millis};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
+use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem, TransactWriteItem};
+use cloud::{CloudError, GuardedTransaction, Item, Millis, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,17 @@ pub(crate) fn window(auction: &Item, best: &Item) -> Result<Window, Fault> {
 }
 
 impl AuctionHouse {
+    /// Sends a transaction. `names` are its items in order: a refusal tells them by name.
+    pub(crate) async fn transact(
+        &self,
+        names: &[&'static str],
+        items: Vec<TransactWriteItem>,
+    ) -> Result<Transaction<TransactWriteItemsOutput>, Fault> {
+        let request = self.dynamodb().transact_write_items();
+        let sent = request.set_transact_items(Some(items)).send().await;
+        Ok(sent.guarded(names)?)
+    }
+
     /// Reads the window: what every decision is made on. Consistent, so that "no such auction"
     /// is true; a stale price would only cost a retry, since the guard decides.
     pub async fn read_window(&self, auction_id: &str) -> Result<Option<Window>, Fault> {

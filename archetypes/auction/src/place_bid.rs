@@ -11,7 +11,7 @@ use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{
     ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
-use cloud::{CloudError, Guard, Guarded, GuardedTransaction, Item, Transaction};
+use cloud::{CloudError, Guard, Guarded, Item, Transaction};
 use std::time::Duration;
 
 /// What became of a bid.
@@ -147,13 +147,7 @@ impl AuctionHouse {
                 ],
             ),
         };
-        let written = self
-            .dynamodb()
-            .transact_write_items()
-            .set_transact_items(Some(items))
-            .send()
-            .await
-            .guarded(names)?;
+        let written = self.transact(names, items).await?;
         let cancelled = match written {
             Transaction::Committed(_) => return Ok(Committed::Yes),
             Transaction::Cancelled(cancelled) => cancelled,

@@ -2,6 +2,7 @@
 
 use crate::items::{BidState, from_item, n, s};
 use crate::{AuctionHouse, Fault};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use cloud::CloudError;
 
 const AFTER: &str = "auction_id = :auction AND bid_sequence > :after";
@@ -14,41 +15,35 @@ impl AuctionHouse {
         auction_id: &str,
         after: u64,
     ) -> Result<Vec<BidState>, Fault> {
-        let mut pages = self
+        let query = self
             .dynamodb()
             .query()
             .table_name(self.table("bids"))
             .index_name("by_sequence")
-            .consistent_read(true)
             .key_condition_expression(AFTER)
             .expression_attribute_values(":auction", s(auction_id))
-            .expression_attribute_values(":after", n(after))
-            .into_paginator()
-            .items()
-            .send();
-        let mut bids = Vec::new();
-        while let Some(item) = pages.next().await {
-            bids.push(from_item(&item.map_err(CloudError::from)?)?);
-        }
-        Ok(bids)
+            .expression_attribute_values(":after", n(after));
+        all_pages(query).await
     }
 
     /// Every bid, rejected ones too, by bid id. For audit.
     pub async fn all_bids(&self, auction_id: &str) -> Result<Vec<BidState>, Fault> {
-        let mut pages = self
+        let query = self
             .dynamodb()
             .query()
             .table_name(self.table("bids"))
-            .consistent_read(true)
             .key_condition_expression(ALL)
-            .expression_attribute_values(":auction", s(auction_id))
-            .into_paginator()
-            .items()
-            .send();
-        let mut bids = Vec::new();
-        while let Some(item) = pages.next().await {
-            bids.push(from_item(&item.map_err(CloudError::from)?)?);
-        }
-        Ok(bids)
+            .expression_attribute_values(":auction", s(auction_id));
+        all_pages(query).await
     }
+}
+
+/// A page ends at 1 MB, however many bids there are.
+async fn all_pages(query: QueryFluentBuilder) -> Result<Vec<BidState>, Fault> {
+    let mut items = query.consistent_read(true).into_paginator().items().send();
+    let mut bids = Vec::new();
+    while let Some(item) = items.next().await {
+        bids.push(from_item(&item.map_err(CloudError::from)?)?);
+    }
+    Ok(bids)
 }

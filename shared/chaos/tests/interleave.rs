@@ -434,7 +434,9 @@ async fn a_plan_installed_in_the_set_up_cannot_hide_calls() {
     }
     let broken = Interleave::of(|| async {
         let cloud = toy::zero().await;
-        let plan = cloud.tap().install(Arc::new(Weaken::guard_on("counters")));
+        let plan = cloud
+            .tap()
+            .install(Arc::new(Faults::seeded(1).throttle(1.0)));
         Toy(cloud, plan)
     })
     .actor("alice", |toy: Arc<Toy>| async move {

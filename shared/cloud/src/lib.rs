@@ -221,7 +221,13 @@ impl Cloud {
             .connection
             .get_or_try_init(|| async {
                 let client = self.redis.client()?;
-                client.get_connection_manager().await.map_err(failed)
+                // Half a second, the default, is less than a busy laptop may take to schedule a
+                // thread: a lost answer would then be the machine's doing, not the test's.
+                let patient = redis::aio::ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(Duration::from_secs(5)))
+                    .set_response_timeout(Some(Duration::from_secs(5)));
+                let connecting = client.get_connection_manager_with_config(patient);
+                connecting.await.map_err(failed)
             })
             .await?;
         Ok(RedisConnection {

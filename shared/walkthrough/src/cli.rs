@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The `main` of every archetype: `walkthrough::main(auction::archetype())`.
+/// The `main` of every archetype: `walkthrough::main(archetype())`.
 ///
 /// Ends with 0, with 1 and a line on standard error, with 2 if it was called wrongly, or with 130
 /// after Ctrl-C.

@@ -3,7 +3,9 @@
 use crate::archetype::Archetype;
 use crate::cost::range;
 use crate::diagram;
+use crate::terminal::Look;
 use crate::transcript::{Step, Transcript};
+use crate::workload::estimate;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 
@@ -62,8 +64,17 @@ pub fn actions(archetype: &Archetype, transcript: &Transcript) -> String {
     out
 }
 
+/// What the declared workload costs at 500 units a second, as `cost --rate 500` prints it.
+pub fn cost(archetype: &Archetype, transcript: &Transcript) -> Result<String> {
+    let estimate = estimate(archetype, transcript, 500.0)?;
+    Ok(format!(
+        "```text\n{}\n```\n",
+        estimate.text(&Look::PLAIN).trim()
+    ))
+}
+
 /// The README with everything between `<!-- generated:… -->` and `<!-- /generated -->` written
-/// anew. There are `tables`, `actions` and `diagram`.
+/// anew. There are `tables`, `actions`, `diagram` and `cost`.
 pub fn filled(readme: &str, archetype: &Archetype, transcript: &Transcript) -> Result<String> {
     const BEGIN: &str = "<!-- generated:";
     const END: &str = "<!-- /generated -->";
@@ -84,7 +95,8 @@ pub fn filled(readme: &str, archetype: &Archetype, transcript: &Transcript) -> R
             "tables" => tables(archetype),
             "actions" => actions(archetype, transcript),
             "diagram" => diagram::mermaid(archetype.machines),
-            other => bail!("'{BEGIN}{other} -->': there are tables, actions and diagram"),
+            "cost" => cost(archetype, transcript)?,
+            other => bail!("'{BEGIN}{other} -->': there are tables, actions, diagram and cost"),
         };
         let _ = write!(
             out,
