@@ -70,7 +70,7 @@ impl AuctionHouse {
             };
             let row = BidState::accepted(bid, &accepted, now);
             match self.commit_bid(&window, &accepted, &row).await {
-                Ok(Committed::Yes) => return Ok(outcome(&row)),
+                Ok(Committed::Yes) => return Ok(row.outcome()),
                 Ok(Committed::Before(row)) => return first_outcome(bid, &row),
                 Ok(Committed::Overtaken(current)) => window = *current,
                 Err(Fault::Cloud(CloudError::Conflict(_))) => {
@@ -110,7 +110,7 @@ impl AuctionHouse {
             .item
             .map(|item| from_item::<BidState>(&item))
             .transpose()?;
-        Ok(row.as_ref().map(outcome))
+        Ok(row.as_ref().map(BidState::outcome))
     }
 
     /// Checks the input, then reads what it is about.
@@ -280,15 +280,17 @@ enum Committed {
     Overtaken(Box<Window>),
 }
 
-/// The outcome a bid's row tells.
-pub(crate) fn outcome(row: &BidState) -> BidOutcome {
-    match (row.status, row.rejection()) {
-        (BidStatus::Rejected, why) => BidOutcome::Rejected(why.unwrap_or(Rejection::Over)),
-        (BidStatus::Accepted, _) => BidOutcome::Accepted {
-            sequence: row.sequence.unwrap_or_default(),
-            leading: row.leading.unwrap_or_default(),
-            price: row.price_after.unwrap_or_default(),
-        },
+impl BidState {
+    /// The outcome that a bid's row tells.
+    pub fn outcome(&self) -> BidOutcome {
+        match (self.status, self.rejection()) {
+            (BidStatus::Rejected, why) => BidOutcome::Rejected(why.unwrap_or(Rejection::Over)),
+            (BidStatus::Accepted, _) => BidOutcome::Accepted {
+                sequence: self.sequence.unwrap_or_default(),
+                leading: self.leading.unwrap_or_default(),
+                price: self.price_after.unwrap_or_default(),
+            },
+        }
     }
 }
 
@@ -298,5 +300,5 @@ pub(crate) fn first_outcome(bid: &NewBid, row: &BidState) -> Result<BidOutcome, 
     if row.bidder_id != bid.bidder_id || row.amount != bid.offer.max() {
         return Err(AuctionError::IdTaken(bid.bid_id.clone()));
     }
-    Ok(outcome(row))
+    Ok(row.outcome())
 }

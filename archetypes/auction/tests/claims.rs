@@ -285,7 +285,7 @@ async fn due_auctions_are_found_by_a_sparse_index(layout: Layout) {
         }
     };
     assert!(due(cloud.now()).await.is_empty());
-    assert_eq!(due(cloud.now() + LASTS).await, [house.id.clone()]);
+    assert_eq!(due(cloud.now() + LASTS).await, *std::slice::from_ref(&house.id));
     assert_eq!(due(cloud.now() + 2 * LASTS).await.len(), 2);
     house.late.close_auction(&house.id).await.unwrap();
     // A closed auction leaves the index, however long one waits.

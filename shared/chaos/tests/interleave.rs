@@ -3,6 +3,7 @@
 
 mod toy;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use chaos::{Faults, Interleave, Schedule, Weaken};
 use cloud::Cloud;
 use cloud::tap::Installed;
@@ -440,7 +441,11 @@ async fn a_plan_installed_in_the_set_up_cannot_hide_calls() {
         Toy(cloud, plan)
     })
     .actor("alice", |toy: Arc<Toy>| async move {
-        toy::increment(&toy.0).await
+        // Throttled, by a plan that never lets the call come to the one that holds.
+        let get = toy.0.dynamodb().get_item();
+        let get = get.table_name(toy.0.names().table("counters"));
+        let key = AttributeValue::S("c".into());
+        get.key("counter_id", key).send().await.unwrap_err();
     })
     .run()
     .await

@@ -71,6 +71,12 @@ pub async fn open_with(layout: Layout, change: impl FnOnce(NewAuction) -> NewAuc
     }
 }
 
+/// What the tables say at the end.
+pub struct End {
+    pub bids: Vec<BidState>,
+    pub winner: Option<AuctionWinnerState>,
+}
+
 impl House {
     /// A bid under an id of its own.
     pub fn bid(&self, bidder: &str, offer: Offer) -> NewBid {
@@ -100,8 +106,8 @@ impl House {
         beside.read_winner(&self.id).await.unwrap()
     }
 
-    /// Everything that must hold, however the story went.
-    pub async fn invariants(&self) -> Result<(), String> {
+    /// Everything that must hold, however the story went. Gives what the tables say at the end.
+    pub async fn invariants(&self) -> Result<End, String> {
         let window = self.house.read_window(&self.id).await.unwrap().unwrap();
         let history = self.house.history_after(&self.id, 0).await.unwrap();
         let all = self.house.all_bids(&self.id).await.unwrap();
@@ -150,7 +156,8 @@ impl House {
 
         let winner = self.winner().await;
         if window.auction.status == Status::Open {
-            return ensure(winner.is_none(), "a winner of an open auction".into());
+            ensure(winner.is_none(), "a winner of an open auction".into())?;
+            return Ok(End { bids: all, winner });
         }
         let met = window.best.amount.unwrap_or(0) >= window.auction.reserve_price.unwrap_or(1);
         let wins = leader
@@ -166,7 +173,8 @@ impl House {
                 "closed as event {:?} after {} bids",
                 window.auction.final_sequence, window.best.sequence
             ),
-        )
+        )?;
+        Ok(End { bids: all, winner })
     }
 }
 
@@ -215,7 +223,7 @@ fn label(told: &[(&'static str, Told)]) -> String {
 /// in the tables.
 pub fn checked(actors: Interleave<House, Told>) -> Interleave<House, Told> {
     actors.check(|house, told| async move {
-        house.invariants().await?;
+        let end = house.invariants().await?;
         let closed: Vec<_> = told
             .iter()
             .filter(|(_, told)| matches!(told, Told::Close(Closing::Closed(_))))
@@ -223,15 +231,15 @@ pub fn checked(actors: Interleave<House, Told>) -> Interleave<House, Told> {
         if closed.len() > 1 {
             return Err(format!("closed {} times", closed.len()));
         }
-        let winner = house.winner().await;
         for (who, told) in &told {
             match told {
-                Told::Close(Closing::Closed(won) | Closing::Before(won)) if *won != winner => {
-                    return Err(format!("{who} was told {won:?}, but {winner:?} won"));
+                Told::Close(Closing::Closed(won) | Closing::Before(won)) if *won != end.winner => {
+                    return Err(format!("{who} was told {won:?}, but {:?} won", end.winner));
                 }
                 Told::Bid(outcome) => {
                     let bid_id = format!("bid-of-{}", who.trim_end_matches("-again"));
-                    let kept = house.house.bid_outcome(&house.id, &bid_id).await.unwrap();
+                    let kept = end.bids.iter().find(|bid| bid.bid_id == bid_id);
+                    let kept = kept.map(BidState::outcome);
                     if kept.as_ref() != Some(outcome) {
                         return Err(format!("{who} was told {outcome:?}, but {kept:?} is kept"));
                     }
