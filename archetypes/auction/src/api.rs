@@ -3,6 +3,7 @@
 //! `app` returns the router and the tests call it, as axum's own examples do. Amounts are minor
 //! units, times epoch milliseconds. Every refusal is `{"error": …}` with a status that says whose
 //! turn it is: 400 mend the request, 404 no such auction, 409 the answer is no, 503 try again.
+//! Ids are made by the client: only so can it send the same bid again when no answer came.
 
 use crate::broadcast::{Hub, Publisher};
 use crate::domain::Amount;
@@ -21,7 +22,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use cloud::{Cloud, CloudError, Millis};
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::future::Future;
@@ -47,13 +48,20 @@ pub fn app(house: AuctionHouse, hub: Hub, stop: watch::Receiver<bool>) -> Router
         .route("/auctions/{id}/buy-now", post(buy))
         .route("/auctions/{id}/close", post(close))
         .route("/auctions/{id}/events", get(events))
+        .fallback(async || Refusal(StatusCode::NOT_FOUND, "there is nothing here".into()))
+        .method_not_allowed_fallback(async || {
+            Refusal(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "not with this method".into(),
+            )
+        })
         .with_state(App { house, hub, stop })
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CreateBody {
-    auction_id: Option<String>,
+    auction_id: String,
     item_id: String,
     seller_id: String,
     title: String,
@@ -72,7 +80,7 @@ struct CreateBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BidBody {
-    bid_id: Option<String>,
+    bid_id: String,
     bidder_id: String,
     currency: String,
     amount: Option<Amount>,
@@ -82,7 +90,7 @@ struct BidBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BuyBody {
-    bid_id: Option<String>,
+    bid_id: String,
     bidder_id: String,
 }
 
@@ -159,7 +167,6 @@ async fn create(
     given: Body<CreateBody>,
 ) -> Result<(StatusCode, Json<AuctionView>), Refusal> {
     let given = body(given)?;
-    let ids = app.house.cloud().ids();
     let end_time = match (given.end_time, given.lasts_seconds) {
         (Some(end_time), None) => end_time,
         (None, Some(seconds)) => app.house.cloud().now() + Millis::from(seconds) * 1_000,
@@ -171,7 +178,7 @@ async fn create(
     let auction = app
         .house
         .create_auction(NewAuction {
-            auction_id: given.auction_id.unwrap_or_else(|| ids.next("auction")),
+            auction_id: given.auction_id,
             item_id: given.item_id,
             seller_id: given.seller_id,
             title: given.title,
@@ -210,9 +217,7 @@ async fn bid(
     };
     let bid = NewBid {
         auction_id: id,
-        bid_id: given
-            .bid_id
-            .unwrap_or_else(|| app.house.cloud().ids().next("bid")),
+        bid_id: given.bid_id,
         bidder_id: given.bidder_id,
         offer,
         currency: given.currency,
@@ -227,11 +232,11 @@ async fn buy(
     given: Body<BuyBody>,
 ) -> Result<Response, Refusal> {
     let given = body(given)?;
-    let bid_id = given
-        .bid_id
-        .unwrap_or_else(|| app.house.cloud().ids().next("bid"));
-    let outcome = app.house.buy_now(&id, &bid_id, &given.bidder_id).await?;
-    Ok(answer(&bid_id, &outcome))
+    let outcome = app
+        .house
+        .buy_now(&id, &given.bid_id, &given.bidder_id)
+        .await?;
+    Ok(answer(&given.bid_id, &outcome))
 }
 
 /// A rejected bid is a 409: the request was fine, the answer is no.
@@ -279,8 +284,9 @@ async fn events(
     State(app): State<App>,
     Path(id): Path<String>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<SseEvent, Fault>>>, Refusal> {
-    app.house.view_auction(&id).await?;
+) -> Result<Response, Refusal> {
+    let window = app.house.read_window(&id).await?;
+    let window = window.ok_or(AuctionError::UnknownAuction(id.clone()))?;
     let after = match headers.get("last-event-id") {
         None => 0,
         Some(given) => given
@@ -292,6 +298,14 @@ async fn events(
                 Refusal(StatusCode::BAD_REQUEST, text.into())
             })?,
     };
+    // A browser reconnects after the end by itself; this is how it is told not to.
+    if window
+        .auction
+        .final_sequence
+        .is_some_and(|last| after >= last)
+    {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     let mut stop = app.stop;
     let stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
@@ -313,7 +327,9 @@ async fn events(
                 .json_data(&event)
                 .map_err(|error| Fault::Corrupt(error.to_string()))
         });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(Sse::new(events)
+        .keep_alive(KeepAlive::default())
+        .into_response())
 }
 
 /// The `serve` command.
@@ -339,7 +355,7 @@ fn serve_args(command: Command) -> Command {
                 .long("layout")
                 .value_parser(["one-item", "separate-best"])
                 .default_value("one-item")
-                .help("Where the best bid lives"),
+                .help("Where the best bid lives; the same for the same data"),
         )
 }
 
@@ -356,10 +372,21 @@ async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
         .await
         .map_err(|error| anyhow::anyhow!("cannot listen on {listen}: {error}"))?;
     println!("listening on http://{}", listener.local_addr()?);
-    serve_until(house, listener, async {
-        let _ = tokio::signal::ctrl_c().await;
-    })
-    .await
+    serve_until(house, listener, interrupted()).await
+}
+
+/// Ctrl-C, or what a supervisor sends.
+async fn interrupted() {
+    #[cfg(unix)]
+    if let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = term.recv() => {}
+        }
+        return;
+    }
+    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// Serves until told to stop, with a closer and a publisher beside it.
@@ -387,8 +414,15 @@ pub async fn serve_until(
 /// Closes what is due, every second. A failure is said and tried again: nothing is lost by it.
 async fn close_forever(house: AuctionHouse) {
     loop {
-        if let Err(error) = house.close_due().await {
-            eprintln!("closing: {error}");
+        match house.close_due().await {
+            Err(error) => eprintln!("closing: {error}"),
+            Ok(looked_at) => {
+                for (auction_id, closing) in looked_at {
+                    if let Err(error) = closing {
+                        eprintln!("closing {auction_id}: {error}");
+                    }
+                }
+            }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

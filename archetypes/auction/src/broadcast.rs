@@ -12,14 +12,18 @@
 use crate::domain::{Amount, Status};
 use crate::items::{BidState, BidStatus};
 use crate::{AuctionHouse, Fault};
+use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
 use cloud::{CloudError, Millis, RedisConnection};
 use futures::{Stream, StreamExt};
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::error::Error;
 use std::time::Duration;
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
 
 /// Something a subscriber sees. Events of one auction are numbered without gaps: each accepted
 /// bid has its sequence, the closing has the next one.
@@ -31,9 +35,9 @@ pub struct Event {
     pub sequence: u64,
     /// OPEN for a bid, CLOSED for the end.
     pub status: Status,
-    /// The price now.
+    /// The price now; at the end, what the winner pays, if anybody won.
     pub best_amount: Option<Amount>,
-    /// Who leads.
+    /// Who leads; at the end, who won.
     pub best_bidder_id: Option<String>,
     /// When it ends.
     pub end_time: Millis,
@@ -62,8 +66,15 @@ const SOURCES: [&str; 2] = ["bids", "auctions"];
 pub struct Publisher {
     house: AuctionHouse,
     redis: RedisConnection,
-    /// Where it stands in each shard.
-    shards: HashMap<(&'static str, String), Option<String>>,
+    /// Where it stands in each shard; nowhere in one that has ended.
+    shards: BTreeMap<Shard, Option<String>>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Shard {
+    table: &'static str,
+    arn: String,
+    id: String,
 }
 
 impl Publisher {
@@ -74,7 +85,7 @@ impl Publisher {
         let mut publisher = Self {
             house,
             redis,
-            shards: HashMap::new(),
+            shards: BTreeMap::new(),
         };
         publisher.discover().await?;
         Ok(publisher)
@@ -92,58 +103,74 @@ impl Publisher {
                 .iter()
                 .filter_map(|stream| stream.stream_arn())
             {
-                let described = streams.describe_stream().stream_arn(arn).send().await;
-                let described = described.map_err(CloudError::from)?;
-                let shards = described
-                    .stream_description
-                    .and_then(|stream| stream.shards);
-                for shard in shards
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|shard| shard.shard_id)
-                {
-                    if self.shards.contains_key(&(table, shard.clone())) {
-                        continue;
+                let mut after = None;
+                loop {
+                    let page = streams.describe_stream().stream_arn(arn);
+                    let page = page.set_exclusive_start_shard_id(after).send().await;
+                    let Some(page) = page.map_err(CloudError::from)?.stream_description else {
+                        break;
+                    };
+                    for id in page.shards().iter().filter_map(|shard| shard.shard_id()) {
+                        let shard = Shard {
+                            table,
+                            arn: arn.to_owned(),
+                            id: id.to_owned(),
+                        };
+                        if !self.shards.contains_key(&shard) {
+                            let iterator = self.beginning(&shard).await?;
+                            self.shards.insert(shard, iterator);
+                        }
                     }
-                    let iterator = streams
-                        .get_shard_iterator()
-                        .stream_arn(arn)
-                        .shard_id(&shard)
-                        .shard_iterator_type(ShardIteratorType::TrimHorizon)
-                        .send()
-                        .await
-                        .map_err(CloudError::from)?;
-                    self.shards.insert((table, shard), iterator.shard_iterator);
+                    after = page.last_evaluated_shard_id;
+                    if after.is_none() {
+                        break;
+                    }
                 }
             }
         }
         Ok(())
     }
 
+    /// An iterator at the oldest record of a shard.
+    async fn beginning(&self, shard: &Shard) -> Result<Option<String>, Fault> {
+        let iterator = self
+            .house
+            .cloud
+            .streams()
+            .get_shard_iterator()
+            .stream_arn(&shard.arn)
+            .shard_id(&shard.id)
+            .shard_iterator_type(ShardIteratorType::TrimHorizon)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        Ok(iterator.shard_iterator)
+    }
+
     /// Publishes everything that has happened since the last time. Returns how many events.
     pub async fn publish_new(&mut self) -> Result<usize, Fault> {
         let mut events = Vec::new();
-        let mut read = Vec::new();
-        let mut ended = false;
-        let mut shards: Vec<_> = self.shards.keys().cloned().collect();
-        shards
-            .sort_by_key(|(table, shard)| (SOURCES.iter().position(|s| s == table), shard.clone()));
-        for shard in shards {
-            let Some(iterator) = self.shards[&shard].clone() else {
-                ended = true;
-                continue;
-            };
-            let page = self
-                .house
-                .cloud
-                .streams()
-                .get_records()
-                .shard_iterator(iterator)
-                .send()
-                .await;
-            let page = page.map_err(CloudError::from)?;
-            events.extend(page.records().iter().filter_map(event));
-            read.push((shard, page.next_shard_iterator));
+        let mut moved = Vec::new();
+        for (shard, iterator) in &self.shards {
+            let Some(iterator) = iterator else { continue };
+            let records = self.house.cloud.streams().get_records();
+            match records.shard_iterator(iterator).send().await {
+                Ok(page) => {
+                    events.extend(page.records().iter().filter_map(event));
+                    moved.push((shard.clone(), page.next_shard_iterator));
+                }
+                // An iterator lives for a quarter of an hour. Begin again: what is said twice is
+                // dropped by whoever has heard it.
+                Err(error)
+                    if matches!(
+                        error.code(),
+                        Some("ExpiredIteratorException" | "TrimmedDataAccessException")
+                    ) =>
+                {
+                    moved.push((shard.clone(), self.beginning(shard).await?));
+                }
+                Err(error) => return Err(CloudError::from(error).into()),
+            }
         }
         for event in &events {
             let text =
@@ -153,8 +180,9 @@ impl Publisher {
             sent.map_err(|error| CloudError::Unknown(error.to_string()))?;
         }
         // Only now: what could not be published is read again.
-        self.shards.extend(read);
-        // A shard that ended has children. Its key stays, so that it is not read again.
+        let ended = moved.iter().any(|(_, iterator)| iterator.is_none());
+        self.shards.extend(moved);
+        // A shard that ended has children. Its key stays, so that it is not begun again.
         if ended {
             self.discover().await?;
         }
@@ -180,13 +208,14 @@ fn event(record: &Record) -> Option<Event> {
             })
         })?;
     }
-    // An auction: only its closing is news; its bids come from their own table.
+    // An auction: only its closing is news; its bids come from their own table. Who won stands
+    // in a third one, so this only says that there is something to read.
     Some(Event {
         auction_id: text("auction_id")?,
         sequence: image.get("final_sequence").and_then(sequence)?,
         status: Status::Closed,
-        best_amount: number("best_amount"),
-        best_bidder_id: text("best_bidder_id"),
+        best_amount: None,
+        best_bidder_id: None,
         end_time: number("end_time")?,
     })
 }
@@ -209,26 +238,9 @@ impl Hub {
     /// Begins to listen. Ends when the last clone is gone.
     pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
         let failed = |error: &dyn std::fmt::Display| CloudError::Other(error.to_string());
-        let subscriber = house.cloud.redis_subscriber().await;
-        let mut subscriber = subscriber.map_err(|error| failed(&error))?;
-        let channel = house.cloud.names().key(CHANNEL);
-        subscriber
-            .subscribe(channel)
-            .await
-            .map_err(|error| failed(&error))?;
+        let subscriber = subscribe(&house).await.map_err(|error| failed(&error))?;
         let (live, _) = broadcast::channel(1_024);
-        let weak = live.downgrade();
-        tokio::spawn(async move {
-            let mut messages = subscriber.into_on_message();
-            while let Some(message) = messages.next().await {
-                let text: String = message.get_payload().unwrap_or_default();
-                let Some(live) = weak.upgrade() else { return };
-                if let Ok(event) = serde_json::from_str(&text) {
-                    // Nobody listening is no error.
-                    let _ = live.send(event);
-                }
-            }
-        });
+        tokio::spawn(listen(house.clone(), subscriber, live.downgrade()));
         Ok(Self {
             house,
             live,
@@ -257,6 +269,7 @@ impl Hub {
         async_stream::try_stream! {
             let mut last = after;
             let mut behind = true;
+            let mut silence_ends = Instant::now() + believes_silence;
             loop {
                 if behind {
                     for missed in house.events_after(&auction_id, last).await? {
@@ -265,26 +278,59 @@ impl Hub {
                         yield missed;
                         if over { return }
                     }
+                    silence_ends = Instant::now() + believes_silence;
                 }
-                let heard = tokio::time::timeout(believes_silence, live.recv()).await;
-                let Ok(heard) = heard else {
-                    behind = true;
-                    continue;
-                };
-                behind = match heard {
-                    Ok(event) if event.auction_id != auction_id || event.sequence <= last => false,
-                    Ok(event) if event.sequence == last + 1 => {
+                // Other auctions' news does not break this one's silence.
+                behind = match tokio::time::timeout_at(silence_ends, live.recv()).await {
+                    Ok(Ok(event)) if event.auction_id != auction_id || event.sequence <= last => false,
+                    Ok(Ok(event)) if event.sequence == last + 1 && event.status == Status::Open => {
                         last = event.sequence;
-                        let over = event.status == Status::Closed;
+                        silence_ends = Instant::now() + believes_silence;
                         yield event;
-                        if over { return }
                         false
                     }
-                    // A gap, or too slow for the channel: the history knows.
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => true,
-                    Err(broadcast::error::RecvError::Closed) => return,
+                    // A gap, the end, too slow for the channel, or long silence: the tables know.
+                    Ok(Ok(_) | Err(RecvError::Lagged(_))) | Err(_) => true,
+                    Ok(Err(RecvError::Closed)) => return,
                 };
             }
+        }
+    }
+}
+
+async fn subscribe(
+    house: &AuctionHouse,
+) -> Result<redis::aio::PubSub, Box<dyn Error + Send + Sync>> {
+    let mut subscriber = house.cloud.redis_subscriber().await?;
+    subscriber
+        .subscribe(house.cloud.names().key(CHANNEL))
+        .await?;
+    Ok(subscriber)
+}
+
+/// Hands on what it hears, until nobody is left to hear it. A subscription that breaks is made
+/// again; what was missed meanwhile, the subscribers find in the tables.
+async fn listen(
+    house: AuctionHouse,
+    subscriber: redis::aio::PubSub,
+    live: broadcast::WeakSender<Event>,
+) {
+    let mut messages = subscriber.into_on_message();
+    loop {
+        while let Some(message) = messages.next().await {
+            let text: String = message.get_payload().unwrap_or_default();
+            let Some(live) = live.upgrade() else { return };
+            if let Ok(event) = serde_json::from_str(&text) {
+                // Nobody listening is no error.
+                let _ = live.send(event);
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if live.strong_count() == 0 {
+            return;
+        }
+        if let Ok(again) = subscribe(&house).await {
+            messages = again.into_on_message();
         }
     }
 }
@@ -303,12 +349,13 @@ impl AuctionHouse {
         if let Some(window) = window
             && let Some(sequence) = window.auction.final_sequence.filter(|last| *last > after)
         {
+            let winner = self.read_winner(auction_id).await?;
             events.push(Event {
                 auction_id: auction_id.to_owned(),
                 sequence,
                 status: Status::Closed,
-                best_amount: window.best.amount,
-                best_bidder_id: window.best.bidder_id,
+                best_amount: winner.as_ref().map(|winner| winner.winning_amount),
+                best_bidder_id: winner.map(|winner| winner.bidder_id),
                 end_time: window.auction.end_time,
             });
         }

@@ -7,11 +7,11 @@ use crate::domain::{
     Accepted, AuctionWinnerState, BadInput, BestBidState, NewBid, Offer, Rejection, Window,
     is_running,
 };
-use crate::items::{BidKind, BidState, best_values, bug, from_item, n, s};
+use crate::items::{BidKind, BidState, best_values, bug, from_item, n, pause, s};
 use crate::place_bid::{BidOutcome, first_outcome};
 use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
-use cloud::{CloudError, Item, Transaction};
+use cloud::{CloudError, Item, Millis, Transaction};
 
 /// Still open, and nobody has bid: `:none` is 0. The end cannot have moved without a bid.
 const ONE_ITEM_GUARD: &str = "#status = :open AND bid_sequence = :none";
@@ -38,7 +38,8 @@ impl AuctionHouse {
         bid_id: &str,
         bidder_id: &str,
     ) -> Result<BidOutcome, AuctionError> {
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            let now = self.now();
             let window = self.read_window(auction_id).await?;
             let window =
                 window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
@@ -54,73 +55,59 @@ impl AuctionHouse {
             let Some(price) = price else {
                 return Err(BadInput::Prices("this auction has no buy_now_price").into());
             };
-            if let Some(why) = self.refusal(&window, &bid) {
-                return self.keep_rejected(&bid, why).await;
+            if let Some(why) = refusal(&window, &bid, now) {
+                let row = BidState {
+                    kind: BidKind::BuyNow,
+                    ..BidState::rejected(&bid, why, now)
+                };
+                return self.keep_rejected(&row).await;
             }
-            match self.commit_purchase(&window, &bid, price).await {
-                Ok(Some(row)) => return first_outcome(&bid, &row),
-                Ok(None) | Err(Fault::Cloud(CloudError::Conflict(_))) => {}
-                Err(fault @ Fault::Cloud(CloudError::Unknown(_))) => {
-                    return match self.bid_outcome(auction_id, bid_id).await? {
-                        Some(outcome) => Ok(outcome),
-                        None => Err(fault.into()),
-                    };
-                }
-                Err(fault) => return Err(fault.into()),
+            let best = BestBidState {
+                sequence: 1,
+                bid_id: Some(bid.bid_id.clone()),
+                bidder_id: Some(bid.bidder_id.clone()),
+                amount: Some(price),
+                max_amount: Some(price),
+                second_max_amount: 0,
+            };
+            let accepted = Accepted {
+                best,
+                end_time: window.auction.end_time,
+                leading: true,
+            };
+            let row = BidState {
+                kind: BidKind::BuyNow,
+                ..BidState::accepted(&bid, &accepted, now)
+            };
+            match self.commit_purchase(&accepted.best, &row).await {
+                Ok(Some(first)) => return first_outcome(&row, &first),
+                Ok(None) => {}
+                Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
+                Err(fault) => return self.ask(&row, fault).await,
             }
         }
         Err(AuctionError::Contended)
-    }
-
-    fn refusal(&self, window: &Window, bid: &NewBid) -> Option<Rejection> {
-        if !is_running(&window.auction, self.now()) {
-            Some(Rejection::Over)
-        } else if window.auction.seller_id == bid.bidder_id {
-            Some(Rejection::OwnItem)
-        } else if window.best.sequence > 0 {
-            Some(Rejection::NotForBuyNow)
-        } else {
-            None
-        }
     }
 
     /// The row of the purchase, this one's or the first one's under the same id; none if the
     /// window has changed.
     async fn commit_purchase(
         &self,
-        window: &Window,
-        bid: &NewBid,
-        price: i64,
+        best: &BestBidState,
+        row: &BidState,
     ) -> Result<Option<BidState>, Fault> {
-        let now = self.now();
-        let best = BestBidState {
-            sequence: 1,
-            bid_id: Some(bid.bid_id.clone()),
-            bidder_id: Some(bid.bidder_id.clone()),
-            amount: Some(price),
-            max_amount: Some(price),
-            second_max_amount: 0,
-        };
-        let accepted = Accepted {
-            best: best.clone(),
-            end_time: window.auction.end_time,
-            leading: true,
-        };
-        let row = BidState {
-            kind: BidKind::BuyNow,
-            ..BidState::accepted(bid, &accepted, now)
-        };
+        let now = row.created_at;
         let winner = AuctionWinnerState {
-            auction_id: bid.auction_id.clone(),
-            winning_bid_id: bid.bid_id.clone(),
-            bidder_id: bid.bidder_id.clone(),
-            winning_amount: price,
+            auction_id: row.auction_id.clone(),
+            winning_bid_id: row.bid_id.clone(),
+            bidder_id: row.bidder_id.clone(),
+            winning_amount: row.amount,
             closed_at: now,
         };
         let update = |table| {
             Update::builder()
                 .table_name(self.table(table))
-                .key("auction_id", s(&bid.auction_id))
+                .key("auction_id", s(&row.auction_id))
         };
         let auction = update("auctions")
             .expression_attribute_names("#status", "status")
@@ -130,7 +117,7 @@ impl AuctionHouse {
             .expression_attribute_values(":final", n(2));
         let with_best = |mut update: aws_sdk_dynamodb::types::builders::UpdateBuilder| {
             update = update.expression_attribute_values(":none", n(0));
-            for (name, value) in best_values(&best) {
+            for (name, value) in best_values(best) {
                 update = update.expression_attribute_values(name, value);
             }
             update
@@ -157,16 +144,28 @@ impl AuctionHouse {
             items.push(part().update(update.build().map_err(bug)?).build());
             names.push(name);
         }
-        items.push(part().put(self.put_bid(&row)?).build());
+        items.push(part().put(self.put_bid(row)?).build());
         items.push(part().put(self.put_winner(&winner)?).build());
         names.extend(["bid", "winner"]);
         let written = self.transact(&names, items).await?;
         match written {
-            Transaction::Committed(_) => Ok(Some(row)),
+            Transaction::Committed(_) => Ok(Some(row.clone())),
             Transaction::Cancelled(cancelled) => cancelled
                 .failed("bid")
                 .map(|old| from_item(old.unwrap_or(&Item::new())))
                 .transpose(),
         }
+    }
+}
+
+fn refusal(window: &Window, bid: &NewBid, now: Millis) -> Option<Rejection> {
+    if !is_running(&window.auction, now) {
+        Some(Rejection::Over)
+    } else if window.auction.seller_id == bid.bidder_id {
+        Some(Rejection::OwnItem)
+    } else if window.best.sequence > 0 {
+        Some(Rejection::NotForBuyNow)
+    } else {
+        None
     }
 }

@@ -5,7 +5,7 @@
 //! the winner was computed from, so that a bid in the last moment makes the closer look again.
 
 use crate::domain::{AuctionWinnerState, Status, Window, winner};
-use crate::items::{bug, from_item, n, s, to_item};
+use crate::items::{bug, from_item, n, pause, s, to_item};
 use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{ConditionCheck, Put, TransactWriteItem, Update};
 use cloud::{CloudError, Millis, Transaction};
@@ -42,7 +42,7 @@ const ATTEMPTS: u32 = 100;
 impl AuctionHouse {
     /// Closes an auction whose end has passed, and writes its winner if there is one.
     pub async fn close_auction(&self, auction_id: &str) -> Result<Closing, AuctionError> {
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let window = self.read_window(auction_id).await?;
             let window =
                 window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
@@ -57,7 +57,8 @@ impl AuctionHouse {
             let winner = winner(&window, now);
             match self.commit_close(&window, winner.as_ref(), now).await {
                 Ok(true) => return Ok(Closing::Closed(winner)),
-                Ok(false) | Err(Fault::Cloud(CloudError::Conflict(_))) => {}
+                Ok(false) => {}
+                Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
                 Err(fault) => return Err(fault.into()),
             }
         }

@@ -12,11 +12,12 @@ use cloud::{CloudError, Millis};
 const DUE: &str = "due_shard = :shard AND end_time <= :now";
 
 impl AuctionHouse {
-    /// Closes every auction that is over. Returns those that were looked at, with what became of them.
-    pub async fn close_due(&self) -> Result<Vec<(String, Closing)>, AuctionError> {
+    /// Closes every auction that is over. Returns those that were looked at, with what became of
+    /// them: one that cannot be closed does not keep the others open.
+    pub async fn close_due(&self) -> Result<Vec<(String, Result<Closing, AuctionError>)>, Fault> {
         let mut done = Vec::new();
         for auction_id in self.due_auctions(self.now()).await? {
-            let closing = self.close_auction(&auction_id).await?;
+            let closing = self.close_auction(&auction_id).await;
             done.push((auction_id, closing));
         }
         Ok(done)

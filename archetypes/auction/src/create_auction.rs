@@ -51,6 +51,7 @@ impl AuctionHouse {
             soft_close_ms: new.soft_close_ms,
             status: Status::Open,
             end_time: new.end_time,
+            first_end_time: new.end_time,
             created_at: now,
             closed_at: None,
             final_sequence: None,
@@ -124,19 +125,17 @@ impl AuctionHouse {
 /// success; if it is another auction, the id was used twice.
 fn already_there(wanted: AuctionState, old: &Item) -> Result<AuctionState, AuctionError> {
     let there: AuctionState = from_item(old)?;
-    let same = AuctionState {
-        // What may have changed since it was created.
-        status: there.status,
-        end_time: wanted.end_time,
-        created_at: there.created_at,
-        closed_at: there.closed_at,
-        final_sequence: there.final_sequence,
-        ..wanted.clone()
-    } == AuctionState {
-        end_time: wanted.end_time,
+    let as_created = AuctionState {
+        // What may have changed since.
+        status: Status::Open,
+        end_time: there.first_end_time,
+        closed_at: None,
+        final_sequence: None,
+        // What another attempt says differently.
+        created_at: wanted.created_at,
         ..there.clone()
     };
-    if same {
+    if as_created == wanted {
         Ok(there)
     } else {
         Err(AuctionError::IdTaken(wanted.auction_id))

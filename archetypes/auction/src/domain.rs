@@ -50,8 +50,10 @@ pub struct AuctionState {
     pub soft_close_ms: Millis,
     /// Open or closed.
     pub status: Status,
-    /// When it ends.
+    /// When it ends. It only ever moves forward.
     pub end_time: Millis,
+    /// When it was to end at first: what a second call to create it is compared with.
+    pub first_end_time: Millis,
     /// When it was created.
     pub created_at: Millis,
     /// When it was closed.
@@ -298,6 +300,7 @@ impl NewBid {
     pub fn validate(&self) -> Result<(), BadInput> {
         amount("the bid", self.offer.max())?;
         currency(&self.currency)?;
+        text("auction_id", &self.auction_id, MAX_TITLE)?;
         text("bid_id", &self.bid_id, MAX_TITLE)?;
         text("bidder_id", &self.bidder_id, MAX_TITLE)
     }

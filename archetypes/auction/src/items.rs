@@ -1,12 +1,13 @@
 //! States as items and items as states, and the one read that every decision begins with.
 
-use crate::domain::{Accepted, Amount, BestBidState, NewBid, Offer, Rejection, Window};
+use crate::domain::{Accepted, Amount, BestBidState, MAX_TITLE, NewBid, Offer, Rejection, Window};
 use crate::{AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem, TransactWriteItem};
 use cloud::{CloudError, GuardedTransaction, Item, Millis, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A string attribute.
 pub(crate) fn s(text: impl Into<String>) -> AttributeValue {
@@ -32,6 +33,14 @@ pub(crate) fn from_item<T: DeserializeOwned>(item: &Item) -> Result<T, Fault> {
 pub(crate) fn bug(error: impl ToString) -> Fault {
     Fault::Cloud(CloudError::Other(error.to_string()))
 }
+
+/// Waits a little before a conflict is tried again, longer each time, at most 64 ms.
+pub(crate) async fn pause(attempt: u32) {
+    tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+}
+
+/// How often a read that conflicts with a transaction is made again.
+const READ_ATTEMPTS: u32 = 10;
 
 /// What a bid was, as its row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,16 +160,18 @@ impl BidState {
         }
     }
 
-    /// Why it was rejected, if it was.
-    pub fn rejection(&self) -> Option<Rejection> {
-        Some(match self.reason.as_deref()? {
-            "TOO_LOW" => Rejection::TooLow {
-                minimum: self.minimum.unwrap_or_default(),
-            },
-            "OWN_ITEM" => Rejection::OwnItem,
-            "NOT_FOR_BUY_NOW" => Rejection::NotForBuyNow,
-            _ => Rejection::Over,
-        })
+    /// Why it was rejected.
+    pub fn rejection(&self) -> Result<Rejection, Fault> {
+        match (self.reason.as_deref(), self.minimum) {
+            (Some("TOO_LOW"), Some(minimum)) => Ok(Rejection::TooLow { minimum }),
+            (Some("OVER"), _) => Ok(Rejection::Over),
+            (Some("OWN_ITEM"), _) => Ok(Rejection::OwnItem),
+            (Some("NOT_FOR_BUY_NOW"), _) => Ok(Rejection::NotForBuyNow),
+            other => Err(Fault::Corrupt(format!(
+                "bid {}: rejected for {other:?}",
+                self.bid_id
+            ))),
+        }
     }
 }
 
@@ -187,6 +198,10 @@ impl AuctionHouse {
     /// Reads the window: what every decision is made on. Consistent, so that "no such auction"
     /// is true; a stale price would only cost a retry, since the guard decides.
     pub async fn read_window(&self, auction_id: &str) -> Result<Option<Window>, Fault> {
+        // No auction has such an id, and DynamoDB would call it a wrong request.
+        if !(1..=MAX_TITLE).contains(&auction_id.chars().count()) {
+            return Ok(None);
+        }
         match self.layout {
             Layout::OneItem => {
                 let found = self
@@ -201,36 +216,47 @@ impl AuctionHouse {
                 found.item.map(|item| window(&item, &item)).transpose()
             }
             // Two items are read as one, or the best could be that of a later moment than the
-            // status. It costs twice what two plain reads cost.
+            // status. It costs twice what two plain reads cost, and a transaction that writes one
+            // of them at the same time cancels it: then it is made again.
             Layout::SeparateBest => {
-                let get = |table| {
-                    let get = Get::builder()
-                        .table_name(self.table(table))
-                        .key("auction_id", s(auction_id));
-                    Ok::<_, Fault>(
-                        TransactGetItem::builder()
-                            .get(get.build().map_err(bug)?)
-                            .build(),
-                    )
-                };
-                let found = self
-                    .dynamodb()
-                    .transact_get_items()
-                    .transact_items(get("auctions")?)
-                    .transact_items(get("best_bids")?)
-                    .send()
-                    .await
-                    .map_err(CloudError::from)?;
-                let mut items = found
-                    .responses
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(|got| got.item);
-                match (items.next().flatten(), items.next().flatten()) {
-                    (Some(auction), Some(best)) => Ok(Some(window(&auction, &best)?)),
-                    _ => Ok(None),
+                for attempt in 0..READ_ATTEMPTS {
+                    match self.read_both(auction_id).await {
+                        Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
+                        read => return read,
+                    }
                 }
+                self.read_both(auction_id).await
             }
+        }
+    }
+
+    async fn read_both(&self, auction_id: &str) -> Result<Option<Window>, Fault> {
+        let get = |table| {
+            let get = Get::builder()
+                .table_name(self.table(table))
+                .key("auction_id", s(auction_id));
+            Ok::<_, Fault>(
+                TransactGetItem::builder()
+                    .get(get.build().map_err(bug)?)
+                    .build(),
+            )
+        };
+        let found = self
+            .dynamodb()
+            .transact_get_items()
+            .transact_items(get("auctions")?)
+            .transact_items(get("best_bids")?)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        let mut items = found
+            .responses
+            .unwrap_or_default()
+            .into_iter()
+            .map(|got| got.item);
+        match (items.next().flatten(), items.next().flatten()) {
+            (Some(auction), Some(best)) => Ok(Some(window(&auction, &best)?)),
+            _ => Ok(None),
         }
     }
 }

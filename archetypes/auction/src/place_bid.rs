@@ -6,13 +6,12 @@
 //! whole always gets on.
 
 use crate::domain::{Accepted, BadInput, NewBid, Rejection, Window, decide};
-use crate::items::{BidState, BidStatus, best_values, bug, from_item, n, s, to_item};
+use crate::items::{BidState, BidStatus, best_values, bug, from_item, n, pause, s, to_item};
 use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::types::{
     ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use cloud::{CloudError, Guard, Guarded, Item, Transaction};
-use std::time::Duration;
 
 /// What became of a bid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +41,9 @@ const ONE_ITEM_UPDATE: &str = "SET bid_sequence = :sequence, best_bid_id = :bid,
      second_max_amount = :second, end_time = :end";
 
 /// The same guard over two items. A condition cannot read another item, so each item checks its
-/// own half, and the transaction makes them one.
-const AUCTION_GUARD: &str = "#status = :open";
+/// own half, and the transaction makes them one. The end needs its clause here: when only the best
+/// has changed, only the best comes back, and an end that moved with it would stay unseen.
+const AUCTION_GUARD: &str = "#status = :open AND end_time = :seen_end";
 const BEST_GUARD: &str = "bid_sequence = :seen";
 
 const MOVE_END_UPDATE: &str = "SET end_time = :end";
@@ -61,30 +61,27 @@ impl AuctionHouse {
     /// Places a bid. Sent again with the same `bid_id`, it gets its first outcome, whatever has
     /// happened since.
     pub async fn place_bid(&self, bid: &NewBid) -> Result<BidOutcome, AuctionError> {
+        // Always the time before the call that brings the window. Taken after it, a slow read would
+        // find an auction over whose end somebody has moved meanwhile, and say so for ever.
+        let mut now = self.now();
         let mut window = self.window_for(bid).await?;
         for attempt in 0..ATTEMPTS {
-            let now = self.now();
             let accepted = match decide(&window, bid, now) {
                 Ok(accepted) => accepted,
-                Err(why) => return self.keep_rejected(bid, why).await,
+                Err(why) => return self.keep_rejected(&BidState::rejected(bid, why, now)).await,
             };
             let row = BidState::accepted(bid, &accepted, now);
+            now = self.now();
             match self.commit_bid(&window, &accepted, &row).await {
-                Ok(Committed::Yes) => return Ok(row.outcome()),
-                Ok(Committed::Before(row)) => return first_outcome(bid, &row),
+                Ok(Committed::Yes) => return Ok(row.outcome()?),
+                Ok(Committed::Before(first)) => return first_outcome(&row, &first),
                 Ok(Committed::Overtaken(current)) => window = *current,
                 Err(Fault::Cloud(CloudError::Conflict(_))) => {
-                    self.pause(attempt).await;
+                    pause(attempt).await;
+                    now = self.now();
                     window = self.window_for(bid).await?;
                 }
-                // Nobody knows whether it was written. Ask; never bid again under another id.
-                Err(fault @ Fault::Cloud(CloudError::Unknown(_))) => {
-                    return match self.bid_outcome(&bid.auction_id, &bid.bid_id).await? {
-                        Some(outcome) => Ok(outcome),
-                        None => Err(fault.into()),
-                    };
-                }
-                Err(fault) => return Err(fault.into()),
+                Err(fault) => return self.ask(&row, fault).await,
             }
         }
         Err(AuctionError::Contended)
@@ -96,6 +93,11 @@ impl AuctionHouse {
         auction_id: &str,
         bid_id: &str,
     ) -> Result<Option<BidOutcome>, Fault> {
+        let row = self.read_bid(auction_id, bid_id).await?;
+        row.map(|row| row.outcome()).transpose()
+    }
+
+    async fn read_bid(&self, auction_id: &str, bid_id: &str) -> Result<Option<BidState>, Fault> {
         let found = self
             .dynamodb()
             .get_item()
@@ -106,11 +108,20 @@ impl AuctionHouse {
             .send()
             .await
             .map_err(CloudError::from)?;
-        let row = found
-            .item
-            .map(|item| from_item::<BidState>(&item))
-            .transpose()?;
-        Ok(row.as_ref().map(BidState::outcome))
+        found.item.map(|item| from_item(&item)).transpose()
+    }
+
+    /// A write gave a fault in place of an answer, and may have been made, by this attempt or by an
+    /// earlier one of the SDK's. Ask by the identity it carried; never bid again under another.
+    pub(crate) async fn ask(
+        &self,
+        ours: &BidState,
+        fault: Fault,
+    ) -> Result<BidOutcome, AuctionError> {
+        match self.read_bid(&ours.auction_id, &ours.bid_id).await? {
+            Some(first) => first_outcome(ours, &first),
+            None => Err(fault.into()),
+        }
     }
 
     /// Checks the input, then reads what it is about.
@@ -190,26 +201,30 @@ impl AuctionHouse {
 
     /// Separate best, first half: the auction is only checked, unless its end moves.
     fn check_auction(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+        let (table, id) = (self.table("auctions"), s(&seen.auction.auction_id));
+        let seen_end = seen.auction.end_time;
         let item = TransactWriteItem::builder();
-        if to.end_time == seen.auction.end_time {
+        if to.end_time == seen_end {
             let check = ConditionCheck::builder()
-                .table_name(self.table("auctions"))
-                .key("auction_id", s(&seen.auction.auction_id))
+                .table_name(table)
+                .key("auction_id", id)
                 .condition_expression(AUCTION_GUARD)
                 .expression_attribute_names("#status", "status")
                 .expression_attribute_values(":open", s("OPEN"))
+                .expression_attribute_values(":seen_end", n(seen_end))
                 .return_values_on_condition_check_failure(
                     ReturnValuesOnConditionCheckFailure::AllOld,
                 );
             return Ok(item.condition_check(check.build().map_err(bug)?).build());
         }
         let update = Update::builder()
-            .table_name(self.table("auctions"))
-            .key("auction_id", s(&seen.auction.auction_id))
+            .table_name(table)
+            .key("auction_id", id)
             .update_expression(MOVE_END_UPDATE)
             .condition_expression(AUCTION_GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":open", s("OPEN"))
+            .expression_attribute_values(":seen_end", n(seen_end))
             .expression_attribute_values(":end", n(to.end_time))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         Ok(item.update(update.build().map_err(bug)?).build())
@@ -242,33 +257,24 @@ impl AuctionHouse {
             .map_err(bug)
     }
 
-    /// Keeps a rejected bid for audit. A price never falls and a closed auction never reopens, so
-    /// a rejection stays right however old the read was that it was made on.
-    pub(crate) async fn keep_rejected(
-        &self,
-        bid: &NewBid,
-        why: Rejection,
-    ) -> Result<BidOutcome, AuctionError> {
-        let row = BidState::rejected(bid, why, self.now());
+    /// Keeps a rejected bid for audit. It was right when it was decided: a price never falls, a
+    /// closed auction never reopens, and an end is compared with a time before it was read.
+    pub(crate) async fn keep_rejected(&self, row: &BidState) -> Result<BidOutcome, AuctionError> {
         let written = self
             .dynamodb()
             .put_item()
             .table_name(self.table("bids"))
-            .set_item(Some(to_item(&row)?))
+            .set_item(Some(to_item(row)?))
             .condition_expression(BID_GUARD)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await
-            .guarded()?;
+            .guarded();
         match written {
-            Guard::Passed(_) => Ok(BidOutcome::Rejected(why)),
-            Guard::Failed(old) => first_outcome(bid, &from_item(&old.unwrap_or_default())?),
+            Ok(Guard::Passed(_)) => Ok(row.outcome()?),
+            Ok(Guard::Failed(old)) => first_outcome(row, &from_item(&old.unwrap_or_default())?),
+            Err(fault) => self.ask(row, fault.into()).await,
         }
-    }
-
-    /// Waits a little before a conflict is tried again, longer each time, at most 100 ms.
-    async fn pause(&self, attempt: u32) {
-        tokio::time::sleep(Duration::from_millis((1 << attempt.min(6)).min(100))).await;
     }
 }
 
@@ -282,23 +288,30 @@ enum Committed {
 
 impl BidState {
     /// The outcome that a bid's row tells.
-    pub fn outcome(&self) -> BidOutcome {
-        match (self.status, self.rejection()) {
-            (BidStatus::Rejected, why) => BidOutcome::Rejected(why.unwrap_or(Rejection::Over)),
-            (BidStatus::Accepted, _) => BidOutcome::Accepted {
-                sequence: self.sequence.unwrap_or_default(),
-                leading: self.leading.unwrap_or_default(),
-                price: self.price_after.unwrap_or_default(),
-            },
+    pub fn outcome(&self) -> Result<BidOutcome, Fault> {
+        if self.status == BidStatus::Rejected {
+            return Ok(BidOutcome::Rejected(self.rejection()?));
+        }
+        match (self.sequence, self.leading, self.price_after) {
+            (Some(sequence), Some(leading), Some(price)) => Ok(BidOutcome::Accepted {
+                sequence,
+                leading,
+                price,
+            }),
+            _ => Err(Fault::Corrupt(format!(
+                "bid {} has no outcome",
+                self.bid_id
+            ))),
         }
     }
 }
 
 /// The outcome of a bid that was sent before. A row under our id that we did not send is another
 /// bid that took our identity.
-pub(crate) fn first_outcome(bid: &NewBid, row: &BidState) -> Result<BidOutcome, AuctionError> {
-    if row.bidder_id != bid.bidder_id || row.amount != bid.offer.max() {
-        return Err(AuctionError::IdTaken(bid.bid_id.clone()));
+pub(crate) fn first_outcome(ours: &BidState, first: &BidState) -> Result<BidOutcome, AuctionError> {
+    let sent = |row: &BidState| (row.bidder_id.clone(), row.kind, row.amount);
+    if sent(ours) != sent(first) {
+        return Err(AuctionError::IdTaken(ours.bid_id.clone()));
     }
-    Ok(row.outcome())
+    Ok(first.outcome()?)
 }

@@ -62,6 +62,11 @@ const AUCTION_ATTRIBUTES: &[Attribute] = &[
         "epoch ms; only ever moves forward",
     ),
     attribute(
+        "first_end_time",
+        "1767229200000",
+        "epoch ms; what creating again is compared with",
+    ),
+    attribute(
         "due_shard",
         "due-2",
         "only while OPEN: what makes the index sparse",
@@ -257,14 +262,38 @@ pub const ACTIONS: &[Action] = &[
         entities: &["BidState", "BestBidState"],
         abstract_layer: "append, append competitive child event",
         concrete_layer: "Put on bids if attribute_not_exists(bid_id), in one transaction with the best it makes",
-        calls: PLACE_BID,
+        calls: &[
+            ONE_ITEM,
+            Calls {
+                when: "one item, sent again",
+                sequence: &["GetItem auctions", "PutItem bids if"],
+            },
+            SEPARATE_BEST,
+        ],
     },
     Action {
         name: "update current best",
         entities: &["BestBidState", "BidState"],
         abstract_layer: "overwrite, guarded best-state update",
         concrete_layer: "Update if status = OPEN and bid_sequence is the one the decision was made on",
-        calls: PLACE_BID,
+        calls: &[
+            ONE_ITEM,
+            Calls {
+                when: "one item, overtaken by another bid",
+                sequence: &[
+                    "GetItem auctions ×2",
+                    "TransactWriteItems [Update auctions if, Put bids if] ×3",
+                ],
+            },
+            SEPARATE_BEST,
+            Calls {
+                when: "separate best, end moved",
+                sequence: &[
+                    "TransactGetItems [Get auctions, Get best_bids]",
+                    "TransactWriteItems [Update auctions if, Update best_bids if, Put bids if]",
+                ],
+            },
+        ],
     },
     Action {
         name: "reject invalid bid",
@@ -394,40 +423,21 @@ pub const ACTIONS: &[Action] = &[
     },
 ];
 
-const PLACE_BID: &[Calls] = &[
-    Calls {
-        when: "one item, sent again",
-        sequence: &["GetItem auctions", "PutItem bids if"],
-    },
-    Calls {
-        when: "one item, overtaken by another bid",
-        sequence: &[
-            "GetItem auctions ×2",
-            "TransactWriteItems [Update auctions if, Put bids if] ×3",
-        ],
-    },
-    Calls {
-        when: "one item",
-        sequence: &[
-            "GetItem auctions",
-            "TransactWriteItems [Update auctions if, Put bids if]",
-        ],
-    },
-    Calls {
-        when: "separate best",
-        sequence: &[
-            "TransactGetItems [Get auctions, Get best_bids]",
-            "TransactWriteItems [ConditionCheck auctions if, Update best_bids if, Put bids if]",
-        ],
-    },
-    Calls {
-        when: "separate best, end moved",
-        sequence: &[
-            "TransactGetItems [Get auctions, Get best_bids]",
-            "TransactWriteItems [Update auctions if, Update best_bids if, Put bids if]",
-        ],
-    },
-];
+const ONE_ITEM: Calls = Calls {
+    when: "one item",
+    sequence: &[
+        "GetItem auctions",
+        "TransactWriteItems [Update auctions if, Put bids if]",
+    ],
+};
+
+const SEPARATE_BEST: Calls = Calls {
+    when: "separate best",
+    sequence: &[
+        "TransactGetItems [Get auctions, Get best_bids]",
+        "TransactWriteItems [ConditionCheck auctions if, Update best_bids if, Put bids if]",
+    ],
+};
 
 /// The states and what moves them.
 pub const MACHINES: &[Machine] = &[

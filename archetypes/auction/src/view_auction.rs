@@ -26,8 +26,8 @@ pub struct AuctionView {
     pub best_amount: Option<Amount>,
     /// Who leads.
     pub best_bidder_id: Option<String>,
-    /// The least the next bid must offer.
-    pub minimum_bid: Amount,
+    /// The least the next bid must offer; none once it is closed.
+    pub minimum_bid: Option<Amount>,
     /// Whether the price reached the reserve (true if there is none and there is a bid).
     pub reserve_met: bool,
     /// The fixed price, while it is on offer.
@@ -49,7 +49,7 @@ impl From<&Window> for AuctionView {
             end_time: auction.end_time,
             best_amount: best.amount,
             best_bidder_id: best.bidder_id.clone(),
-            minimum_bid: minimum_bid(window),
+            minimum_bid: (auction.status == Status::Open).then(|| minimum_bid(window)),
             reserve_met: best
                 .amount
                 .is_some_and(|price| price >= auction.reserve_price.unwrap_or(0)),

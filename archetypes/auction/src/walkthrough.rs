@@ -121,7 +121,7 @@ async fn tell(story: &mut Story) -> Result<()> {
         )
         .await?;
     story.check(
-        view.best_amount.is_none() && view.minimum_bid == 100_00,
+        view.best_amount.is_none() && view.minimum_bid == Some(100_00),
         "there is no bid yet, and the first must be at least 100.00",
     )?;
 
@@ -307,7 +307,7 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(house.close_due().await?)
         })
         .await?;
-    let won = matches!(closed.as_slice(), [(_, Closing::Closed(Some(winner)))] if winner.bidder_id == "dave" && winner.winning_amount == 202_50);
+    let won = matches!(closed.as_slice(), [(_, Ok(Closing::Closed(Some(winner))))] if winner.bidder_id == "dave" && winner.winning_amount == 202_50);
     story.check(won, "Dave wins, and pays 202.50")?;
     let again = story
         .step("close auction", "A second closer, or the first one after a crash: it finds the work done and reads the result.", async {

@@ -21,7 +21,7 @@ struct Server {
 }
 
 async fn serve(layout: Layout) -> Server {
-    let cloud = cloud::connect_for_tests().await.unwrap();
+    let cloud = cloud::connect_alone_for_tests().await.unwrap();
     cloud.create_tables(auction::tables::TABLES).await.unwrap();
     let house = AuctionHouse::new(cloud, layout);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -66,7 +66,7 @@ impl Server {
             .post(
                 "/auctions",
                 json!({
-                    "item_id": "item-1", "seller_id": "sam", "title": "Brass telescope",
+                    "auction_id": "a-1", "item_id": "item-1", "seller_id": "sam", "title": "Brass telescope",
                     "currency": "EUR", "starting_price": 10000, "lasts_seconds": 3600,
                 }),
             )
@@ -76,7 +76,7 @@ impl Server {
     }
 
     async fn bid(&self, id: &str, bidder: &str, amount: i64) -> (u16, Value) {
-        let body = json!({"bidder_id": bidder, "currency": "EUR", "amount": amount});
+        let body = json!({"bid_id": format!("bid-of-{bidder}-{amount}"), "bidder_id": bidder, "currency": "EUR", "amount": amount});
         self.post(&format!("/auctions/{id}/bids"), body).await
     }
 
@@ -114,7 +114,8 @@ async fn an_auction_can_be_held_with_curl_alone() {
     let (status, low) = server.bid(&id, "bob", 100_00).await;
     assert_eq!(status, 409);
     assert_eq!(low["error"], "too low: the next bid must be at least 10250");
-    let proxy = json!({"bidder_id": "carol", "currency": "EUR", "max_amount": 50000});
+    let proxy =
+        json!({"bid_id": "b-c", "bidder_id": "carol", "currency": "EUR", "max_amount": 50000});
     let (_, proxy) = server.post(&format!("/auctions/{id}/bids"), proxy).await;
     assert_eq!(proxy["best_amount"], 10250);
     let (_, view) = server.get(&format!("/auctions/{id}")).await;
@@ -164,11 +165,17 @@ async fn a_stream_of_events_ends_with_the_auction_and_can_be_resumed() {
     assert_eq!(ids(&events), ["1", "2", "3"], "{events}");
     assert!(events.contains("event: closed"));
     assert_eq!(ids(&server.events(&id, 1).await), ["2", "3"]);
+    // Whoever has seen the end is told not to come back.
+    let request = server
+        .http
+        .get(format!("{}/auctions/{id}/events", server.base));
+    let ended = request.header("last-event-id", "3").send().await.unwrap();
+    assert_eq!(ended.status().as_u16(), 204);
 }
 
 #[tokio::test]
 async fn two_nodes_tell_their_subscribers_the_same() {
-    let one = serve(Layout::OneItem).await;
+    let one = serve(Layout::SeparateBest).await;
     let house = one.house.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -204,13 +211,28 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
         (status, &answer["error"]),
         (404, &json!("there is no auction 'nowhere'"))
     );
+    let (status, answer) = server.get("/nowhere").await;
+    assert_eq!(
+        (status, &answer["error"]),
+        (404, &json!("there is nothing here"))
+    );
+    let (status, answer) = server.post(&format!("/auctions/{id}"), json!({})).await;
+    assert_eq!(
+        (status, &answer["error"]),
+        (405, &json!("not with this method"))
+    );
+    let (status, answer) = server
+        .get(&format!("/auctions/{}", "x".repeat(3_000)))
+        .await;
+    assert_eq!(status, 404, "{answer}");
     let (status, answer) = server.bid(&id, "alice", -1).await;
     assert_eq!(status, 400);
     assert!(
         answer["error"].as_str().unwrap().contains("not -1"),
         "{answer}"
     );
-    let both = json!({"bidder_id": "a", "currency": "EUR", "amount": 1, "max_amount": 2});
+    let both =
+        json!({"bid_id": "b", "bidder_id": "a", "currency": "EUR", "amount": 1, "max_amount": 2});
     let (status, answer) = server.post(&format!("/auctions/{id}/bids"), both).await;
     assert_eq!(status, 400);
     assert!(
@@ -226,7 +248,7 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
         answer["error"].as_str().unwrap().contains("missing field"),
         "{answer}"
     );
-    let unknown = json!({"bidder_id": "a", "currency": "EUR", "ammount": 1});
+    let unknown = json!({"bid_id": "b", "bidder_id": "a", "currency": "EUR", "ammount": 1});
     let (status, answer) = server.post(&format!("/auctions/{id}/bids"), unknown).await;
     assert_eq!(status, 400);
     assert!(

@@ -10,14 +10,17 @@ use auction::{
     AuctionError, AuctionHouse, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer, Rejection,
     increments,
 };
-use cloud::Clock;
-use cloud::tap::{Plan, Request, Verdict};
+use aws_sdk_dynamodb::types::AttributeValue;
+use cloud::tap::{Call, Plan, Request, Verdict};
+use cloud::{Clock, as_actor};
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use house::{LASTS, open, open_with, plain};
+use house::{LASTS, open, open_alone, open_with, plain};
 use proptest::prelude::*;
+use serde_json::json;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 on_both_layouts!(
@@ -41,6 +44,11 @@ on_both_layouts!(
     a_subscriber_sees_every_price_once_in_order_and_never_lower,
     a_subscriber_resumes_where_it_was,
     a_lost_or_repeated_message_costs_a_subscriber_nothing,
+    a_publisher_that_fails_says_it_all_the_next_time,
+    a_slow_read_does_not_make_a_bid_late,
+    a_conflict_with_another_transaction_is_tried_again,
+    one_auction_that_cannot_be_closed_keeps_no_other_open,
+    a_stale_index_only_delays_a_closing,
 );
 
 /// 32 bidders at once, some with equal offers.
@@ -159,10 +167,28 @@ async fn each_bid_id_has_one_outcome(layout: Layout) {
 async fn a_bid_id_used_for_another_bid_is_refused(layout: Layout) {
     let house = open(layout).await;
     house.place("alice", Offer::Exactly(120_00)).await;
-    let mut stolen = house.bid("alice", Offer::Exactly(200_00));
-    stolen.bidder_id = "mallory".into();
-    let error = house.house.place_bid(&stolen).await.unwrap_err();
-    assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
+    let first = house.bid("alice", Offer::Exactly(120_00));
+    for other in [
+        NewBid {
+            bidder_id: "mallory".into(),
+            ..first.clone()
+        },
+        NewBid {
+            offer: Offer::Exactly(200_00),
+            ..first.clone()
+        },
+        NewBid {
+            offer: Offer::UpTo(120_00),
+            ..first.clone()
+        },
+    ] {
+        let error = house.house.place_bid(&other).await.unwrap_err();
+        assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
+        // Nor is it told what became of the other one when no answer comes.
+        let _deaf = house.house.cloud().tap().install(Arc::new(Deaf));
+        let error = house.house.place_bid(&other).await.unwrap_err();
+        assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
+    }
     house.invariants().await.unwrap();
 }
 
@@ -198,8 +224,8 @@ async fn a_rejected_bid_is_kept_for_audit(layout: Layout) {
     let kept = all.iter().find(|bid| bid.bidder_id == "bob").unwrap();
     assert_eq!(kept.status, BidStatus::Rejected);
     assert_eq!(
-        kept.rejection(),
-        Some(Rejection::TooLow { minimum: 122_50 })
+        kept.rejection().unwrap(),
+        Rejection::TooLow { minimum: 122_50 }
     );
     let history = house.house.history_after(&house.id, 0).await.unwrap();
     assert!(history.iter().all(|bid| bid.bidder_id != "bob"));
@@ -226,7 +252,13 @@ async fn a_lost_answer_is_resolved_by_asking(layout: Layout) {
     let deaf = house.house.cloud().tap().install(Arc::new(Deaf));
     let recording = house.house.cloud().tap().record();
     let outcome = house.place("alice", Offer::Exactly(120_00)).await;
+    let asked = recording.calls().last().unwrap().shape();
+    let low = house.place("bob", Offer::Exactly(100_00)).await;
     drop(deaf);
+    assert!(matches!(
+        low,
+        BidOutcome::Rejected(Rejection::TooLow { .. })
+    ));
     assert_eq!(
         outcome,
         BidOutcome::Accepted {
@@ -235,7 +267,7 @@ async fn a_lost_answer_is_resolved_by_asking(layout: Layout) {
             price: 120_00
         }
     );
-    assert_eq!(recording.calls().last().unwrap().shape(), "GetItem bids");
+    assert_eq!(asked, "GetItem bids");
     house.invariants().await.unwrap();
 }
 
@@ -285,7 +317,10 @@ async fn due_auctions_are_found_by_a_sparse_index(layout: Layout) {
         }
     };
     assert!(due(cloud.now()).await.is_empty());
-    assert_eq!(due(cloud.now() + LASTS).await, *std::slice::from_ref(&house.id));
+    assert_eq!(
+        due(cloud.now() + LASTS).await,
+        *std::slice::from_ref(&house.id)
+    );
     assert_eq!(due(cloud.now() + 2 * LASTS).await.len(), 2);
     house.late.close_auction(&house.id).await.unwrap();
     // A closed auction leaves the index, however long one waits.
@@ -293,12 +328,23 @@ async fn due_auctions_are_found_by_a_sparse_index(layout: Layout) {
 }
 
 async fn nothing_ever_scans(layout: Layout) {
-    let house = open(layout).await;
-    let recording = house.house.cloud().tap().record();
+    let house = open_alone(layout).await;
+    let cloud = house.house.cloud();
+    let recording = cloud.tap().record();
     house.place("alice", Offer::Exactly(120_00)).await;
     house.place("bob", Offer::Exactly(100_00)).await;
     house.house.view_auction(&house.id).await.unwrap();
     house.late.close_due().await.unwrap();
+    let for_sale = NewAuction {
+        buy_now_price: Some(900_00),
+        ..plain(cloud)
+    };
+    let second = house.house.create_auction(for_sale).await.unwrap();
+    let bought = house.house.buy_now(&second.auction_id, "purchase", "carol");
+    bought.await.unwrap();
+    let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+    publisher.publish_new().await.unwrap();
+    house.house.events_after(&house.id, 0).await.unwrap();
     house.invariants().await.unwrap();
     let calls = recording.calls();
     assert!(calls.len() > 8);
@@ -323,10 +369,8 @@ async fn a_late_bid_moves_the_end_and_the_closer_respects_it(layout: Layout) {
     let last = house.place("bob", Offer::Exactly(130_00)).await;
     assert!(matches!(last, BidOutcome::Accepted { .. }));
     clock.advance(Duration::from_secs(60));
-    assert!(matches!(
-        house.house.close_due().await.unwrap()[0].1,
-        Closing::Closed(Some(_))
-    ));
+    let closing = house.house.close_auction(&house.id).await.unwrap();
+    assert!(matches!(closing, Closing::Closed(Some(_))));
     house.invariants().await.unwrap();
 }
 
@@ -408,12 +452,19 @@ async fn creating_twice_creates_once(layout: Layout) {
     cloud.clock().advance(Duration::from_secs(5));
     let again = house.house.create_auction(new.clone()).await.unwrap();
     assert_eq!(again, first, "the first answer, with the first created_at");
-    let other = NewAuction {
-        title: "Another thing".into(),
-        ..new
-    };
-    let error = house.house.create_auction(other).await.unwrap_err();
-    assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
+    for other in [
+        NewAuction {
+            title: "Another thing".into(),
+            ..new.clone()
+        },
+        NewAuction {
+            end_time: new.end_time + 1,
+            ..new.clone()
+        },
+    ] {
+        let error = house.house.create_auction(other).await.unwrap_err();
+        assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
+    }
 }
 
 async fn bad_input_is_refused_before_any_write(layout: Layout) {
@@ -464,6 +515,13 @@ async fn bad_input_is_refused_before_any_write(layout: Layout) {
                 ..good()
             },
             "there is no auction 'nowhere'",
+        ),
+        (
+            NewBid {
+                auction_id: "x".repeat(3_000),
+                ..good()
+            },
+            "auction_id must have",
         ),
         (
             NewBid {
@@ -544,6 +602,12 @@ async fn bad_input_is_refused_before_any_write(layout: Layout) {
         .unwrap_err();
     let expected = BadInput::Prices("this auction has no buy_now_price");
     assert!(matches!(error, AuctionError::BadInput(why) if why == expected));
+    let error = house
+        .house
+        .view_auction(&"x".repeat(3_000))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AuctionError::UnknownAuction(_)), "{error}");
     let writes: Vec<_> = recording
         .calls()
         .into_iter()
@@ -579,8 +643,13 @@ async fn a_subscriber_sees_every_price_once_in_order_and_never_lower(layout: Lay
     assert!(live.next().await.is_none(), "it ends with the auction");
     let numbers: Vec<_> = seen.iter().map(|event| event.sequence).collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
-    assert!(seen.is_sorted_by_key(|event| event.best_amount.unwrap_or(i64::MAX)));
+    assert!(seen.is_sorted_by_key(|event| event.best_amount));
     assert_eq!(seen[3].status, Status::Closed);
+    assert_eq!(
+        seen[3].best_bidder_id.as_deref(),
+        Some("carol"),
+        "the closing names the winner"
+    );
 }
 
 async fn a_subscriber_resumes_where_it_was(layout: Layout) {
@@ -592,28 +661,232 @@ async fn a_subscriber_resumes_where_it_was(layout: Layout) {
             .await;
     }
     house.late.close_auction(&house.id).await.unwrap();
+    let whole = collected(&hub, &house.id, 0).await;
+    assert_eq!(whole, house.house.events_after(&house.id, 0).await.unwrap());
     let numbers = |events: Vec<Event>| events.iter().map(|e| e.sequence).collect::<Vec<_>>();
     assert_eq!(numbers(collected(&hub, &house.id, 0).await), [1, 2, 3, 4]);
     assert_eq!(numbers(collected(&hub, &house.id, 2).await), [3, 4]);
 }
 
+/// Redis loses every message about one auction.
+struct Forgetful(String);
+
+impl Plan for Forgetful {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let lost = request.operation == "PUBLISH" && request.body.to_string().contains(&self.0);
+        Box::pin(async move {
+            if lost {
+                Verdict::KillAfter
+            } else {
+                Verdict::Pass
+            }
+        })
+    }
+}
+
 async fn a_lost_or_repeated_message_costs_a_subscriber_nothing(layout: Layout) {
     let house = open(layout).await;
+    let cloud = house.house.cloud();
     let hub = Hub::start(house.house.clone()).await.unwrap();
-    let hub = hub.believing_silence(Duration::from_millis(20));
-    // Nobody publishes: the tables alone must do.
-    let mut silent = pin!(hub.follow(&house.id, 0));
-    house.place("alice", Offer::Exactly(100_00)).await;
-    assert_eq!(silent.next().await.unwrap().unwrap().sequence, 1);
-    // Two publishers say everything twice, the second from the beginning.
-    for _ in 0..2 {
-        let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
-        assert!(publisher.publish_new().await.unwrap() >= 1);
+    let hub = hub.believing_silence(Duration::from_millis(50));
+    // Another auction chatters all the time; that must not pass for news of this one.
+    let other = house.house.create_auction(plain(cloud)).await.unwrap();
+    let chatter = async {
+        let mut redis = cloud.redis().await.unwrap();
+        let said = json!({
+            "auction_id": other.auction_id, "sequence": 1, "status": "OPEN",
+            "best_amount": 1, "best_bidder_id": "x", "end_time": 1,
+        });
+        let channel = cloud.names().key("events");
+        loop {
+            let _: () = redis::AsyncCommands::publish(&mut redis, &channel, said.to_string())
+                .await
+                .unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let watching = async {
+        let mut seen = pin!(hub.follow(&house.id, 0));
+        // Nobody publishes: the tables alone must do.
+        house.place("alice", Offer::Exactly(100_00)).await;
+        assert_eq!(seen.next().await.unwrap().unwrap().sequence, 1);
+        // Two publishers say everything twice, the second from the beginning.
+        house.place("bob", Offer::Exactly(150_00)).await;
+        for _ in 0..2 {
+            let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+            assert!(publisher.publish_new().await.unwrap() >= 2);
+        }
+        assert_eq!(seen.next().await.unwrap().unwrap().sequence, 2);
+        house.late.close_auction(&house.id).await.unwrap();
+        let rest: Vec<_> = seen.map(|event| event.unwrap().sequence).collect().await;
+        assert_eq!(rest, [3]);
+    };
+    tokio::select! {
+        () = chatter => unreachable!("it never ends"),
+        () = watching => {}
     }
+}
+
+async fn a_publisher_that_fails_says_it_all_the_next_time(layout: Layout) {
+    let house = open(layout).await;
+    let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+    house.place("alice", Offer::Exactly(100_00)).await;
     house.place("bob", Offer::Exactly(150_00)).await;
-    house.late.close_auction(&house.id).await.unwrap();
-    let rest: Vec<_> = silent.map(|event| event.unwrap().sequence).collect().await;
-    assert_eq!(rest, [2, 3]);
+    let down = house
+        .house
+        .cloud()
+        .tap()
+        .install(Arc::new(Forgetful("bob".into())));
+    publisher.publish_new().await.unwrap_err();
+    drop(down);
+    assert!(publisher.publish_new().await.unwrap() >= 2);
+    assert_eq!(publisher.publish_new().await.unwrap(), 0);
+}
+
+/// While Alice's read is on its way back, Bob bids and moves the end, and time passes.
+struct SlowRead {
+    house: AuctionHouse,
+    bid: NewBid,
+    passes: Duration,
+    done: AtomicBool,
+}
+
+impl Plan for SlowRead {
+    fn before<'a>(&'a self, _request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async { Verdict::Pass })
+    }
+
+    fn after<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if &*call.request.actor == "alice" && !self.done.swap(true, Ordering::SeqCst) {
+                as_actor("bob", self.house.place_bid(&self.bid))
+                    .await
+                    .unwrap();
+                self.house.cloud().clock().advance(self.passes);
+            }
+        })
+    }
+}
+
+async fn a_slow_read_does_not_make_a_bid_late(layout: Layout) {
+    let house = open_with(layout, |auction| NewAuction {
+        soft_close_ms: 60_000,
+        ..auction
+    })
+    .await;
+    let clock = house.house.cloud().clock();
+    clock.advance(Duration::from_millis(LASTS as u64 - 10));
+    let _plan = house.house.cloud().tap().install(Arc::new(SlowRead {
+        house: house.house.clone(),
+        bid: house.bid("bob", Offer::Exactly(110_00)),
+        passes: Duration::from_millis(20),
+        done: AtomicBool::new(false),
+    }));
+    // The end that Alice read has passed when she decides, but it is no longer the end.
+    let outcome = as_actor("alice", house.place("alice", Offer::Exactly(120_00))).await;
+    assert!(
+        matches!(outcome, BidOutcome::Accepted { sequence: 2, .. }),
+        "{outcome:?}"
+    );
+    house.invariants().await.unwrap();
+}
+
+/// What AWS says to one of two transactions that meet on an item; the embedded backend never does.
+struct Conflicted {
+    operation: &'static str,
+    times: AtomicUsize,
+}
+
+impl Plan for Conflicted {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let left = |times: usize| times.checked_sub(1);
+        let hit = request.operation == self.operation
+            && self
+                .times
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+                .is_ok();
+        let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
+        Box::pin(async move {
+            if !hit {
+                return Verdict::Pass;
+            }
+            Verdict::Answer {
+                status: 400,
+                body: json!({
+                    "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+                    "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
+                    "CancellationReasons": reasons,
+                }),
+            }
+        })
+    }
+}
+
+async fn a_conflict_with_another_transaction_is_tried_again(layout: Layout) {
+    for operation in ["TransactWriteItems", "TransactGetItems"] {
+        let house = open_with(layout, |auction| NewAuction {
+            buy_now_price: Some(900_00),
+            ..auction
+        })
+        .await;
+        let conflict = || {
+            house.house.cloud().tap().install(Arc::new(Conflicted {
+                operation,
+                times: AtomicUsize::new(2),
+            }))
+        };
+        let plan = conflict();
+        let outcome = house.place("alice", Offer::Exactly(120_00)).await;
+        assert!(matches!(outcome, BidOutcome::Accepted { sequence: 1, .. }));
+        drop(plan);
+        let _plan = conflict();
+        let closing = house.late.close_auction(&house.id).await.unwrap();
+        assert!(matches!(closing, Closing::Closed(Some(_))));
+        house.invariants().await.unwrap();
+    }
+}
+
+async fn one_auction_that_cannot_be_closed_keeps_no_other_open(layout: Layout) {
+    let house = open_alone(layout).await;
+    let cloud = house.house.cloud();
+    let broken = house
+        .house
+        .create_auction(plain(cloud))
+        .await
+        .unwrap()
+        .auction_id;
+    // An item that no longer reads as an auction.
+    cloud
+        .dynamodb()
+        .update_item()
+        .table_name(cloud.names().table("auctions"))
+        .key("auction_id", AttributeValue::S(broken.clone()))
+        .update_expression("REMOVE currency")
+        .send()
+        .await
+        .unwrap();
+    let closed = house.late.close_due().await.unwrap();
+    for (id, closing) in closed {
+        assert_eq!(closing.is_err(), id == broken, "{id}: {closing:?}");
+    }
+    house.invariants().await.unwrap();
+    let view = house.house.view_auction(&house.id).await.unwrap();
+    assert_eq!(view.status, Status::Closed);
+}
+
+async fn a_stale_index_only_delays_a_closing(layout: Layout) {
+    let house = open_alone(layout).await;
+    house.place("alice", Offer::Exactly(120_00)).await;
+    let stale = Arc::new(chaos::Faults::seeded(1).stale_index(1.0));
+    let plan = house.house.cloud().tap().install(stale);
+    // The index does not show the auction yet …
+    assert!(house.late.close_due().await.unwrap().is_empty());
+    drop(plan);
+    assert_eq!(house.late.close_due().await.unwrap().len(), 1);
+    // … and still shows it when it is closed.
+    let again = house.late.close_auction(&house.id).await.unwrap();
+    assert!(matches!(again, Closing::Before(Some(_))));
+    house.invariants().await.unwrap();
 }
 
 /// A window nobody has bid on.
@@ -631,6 +904,7 @@ fn fresh(reserve_price: Option<i64>) -> Window {
             soft_close_ms: 0,
             status: Status::Open,
             end_time: 10,
+            first_end_time: 10,
             created_at: 0,
             closed_at: None,
             final_sequence: None,

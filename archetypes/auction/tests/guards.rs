@@ -6,8 +6,9 @@
 
 mod house;
 
-use auction::{Layout, NewAuction, Offer};
+use auction::{AuctionHouse, Layout, NewAuction, Offer};
 use chaos::{Interleave, Weaken};
+use cloud::Clock;
 use house::{House, Told, bidder, buyer, checked, closer, open, open_with, plain};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ on_both_layouts!(
     without_the_status_two_closers_both_close,
     without_the_sequence_the_closer_crowns_a_beaten_bid,
     without_the_sequence_a_purchase_overrides_a_bid,
+    without_the_status_a_purchase_follows_a_close,
     without_its_guard_creating_again_wipes_an_auction,
     without_the_end_the_closer_is_still_held_by_the_sequence,
 );
@@ -106,6 +108,37 @@ async fn without_the_sequence_a_purchase_overrides_a_bid(layout: Layout) {
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
     let weaken = Weaken::guard_on(best_table(layout)).without("bid_sequence = :none");
     breaks(buyer(actors, "bob"), weaken, "the history is [1, 1]").await;
+}
+
+async fn without_the_status_a_purchase_follows_a_close(layout: Layout) {
+    let for_sale = |auction| NewAuction {
+        buy_now_price: Some(900_00),
+        ..auction
+    };
+    let actors = buyer(Interleave::of(move || open_with(layout, for_sale)), "alice");
+    let weaken = Weaken::guard_on("auctions").without("#status = :open");
+    breaks(closer(actors, "closer"), weaken, "closer was told None").await;
+}
+
+/// Only the separate layout has this clause: there the end and the sequence are on two items.
+#[tokio::test]
+async fn without_the_seen_end_a_late_bid_moves_the_end_back() {
+    let layout = Layout::SeparateBest;
+    let soft = |auction| NewAuction {
+        soft_close_ms: 2 * house::LASTS,
+        ..auction
+    };
+    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = bidder(actors, "alice", Offer::Exactly(120_00));
+    let actors = actors.actor("bob", move |house| async move {
+        let cloud = house.house.cloud();
+        let behind = Clock::manual(cloud.now() - house::LASTS / 2);
+        let bobs = AuctionHouse::new(cloud.with_clock(behind), layout);
+        let bid = house.bid("bob", Offer::Exactly(130_00));
+        Told::Bid(bobs.place_bid(&bid).await.unwrap())
+    });
+    let weaken = Weaken::guard_on("auctions").without("end_time = :seen_end");
+    breaks(actors, weaken, "the end moved back").await;
 }
 
 async fn without_its_guard_creating_again_wipes_an_auction(layout: Layout) {

@@ -6,8 +6,9 @@
 
 mod house;
 
-use auction::{Layout, NewAuction, Offer};
+use auction::{AuctionHouse, Layout, NewAuction, Offer};
 use chaos::{Explored, Interleave};
+use cloud::Clock;
 use house::{House, Told, bidder, buyer, checked, closer, open, open_with};
 
 on_both_layouts!(
@@ -18,6 +19,7 @@ on_both_layouts!(
     two_purchases_make_one_winner,
     a_purchase_and_a_closer_close_once,
     a_bid_in_the_last_minute_moves_the_end_or_comes_too_late,
+    two_late_bids_with_clocks_apart_never_move_the_end_back,
 );
 
 async fn explore(actors: Interleave<House, Told>) -> Explored {
@@ -139,6 +141,32 @@ async fn a_bid_in_the_last_minute_moves_the_end_or_comes_too_late(layout: Layout
         [
             "alice accepted, closer not due",
             "alice too late, closer closed"
+        ]
+    );
+}
+
+/// Bob's clock is half an hour behind Alice's: the end that he would set is before hers.
+async fn two_late_bids_with_clocks_apart_never_move_the_end_back(layout: Layout) {
+    let soft = |auction| NewAuction {
+        soft_close_ms: 2 * house::LASTS,
+        ..auction
+    };
+    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = bidder(actors, "alice", Offer::Exactly(120_00));
+    let actors = actors.actor("bob", move |house| async move {
+        let cloud = house.house.cloud();
+        let behind = Clock::manual(cloud.now() - house::LASTS / 2);
+        let bobs = AuctionHouse::new(cloud.with_clock(behind), layout);
+        let bid = house.bid("bob", Offer::Exactly(130_00));
+        Told::Bid(bobs.place_bid(&bid).await.unwrap())
+    });
+    let explored = explore(actors).await;
+    let ends: Vec<_> = explored.seen.keys().collect();
+    assert_eq!(
+        ends,
+        [
+            "alice accepted, bob accepted",
+            "alice too low, bob accepted"
         ]
     );
 }

@@ -131,17 +131,26 @@ pub async fn connect() -> Result<Cloud, ConnectError> {
 /// Embedded, each call gives a cloud of its own. On docker and aws the tables are made once for
 /// the process, because AWS takes seconds to make one; there the ids differ in every call.
 pub async fn connect_for_tests() -> Result<Cloud, ConnectError> {
+    static PROCESS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    connect_with(test_options(PROCESS.get_or_init(fresh))?).await
+}
+
+/// The same, on tables that nothing else uses, on any backend: for tests of sweepers, which act on
+/// whatever they find. Slow on aws.
+pub async fn connect_alone_for_tests() -> Result<Cloud, ConnectError> {
+    connect_with(test_options(&fresh())?).await
+}
+
+fn test_options(shared: &str) -> Result<Options, ConnectError> {
     let mut options = Options::from_env()?;
     options.clock = Clock::manual(TEST_EPOCH);
     options.ids = Ids::counted();
     if options.backend != Backend::Embedded {
-        static PROCESS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
         options.ids = Ids::counted_after(&format!("{}-", fresh()));
-        options
-            .prefix
-            .get_or_insert_with(|| format!("archetypes-{}", PROCESS.get_or_init(fresh)));
+        let prefix = options.prefix.as_deref().unwrap_or("archetypes");
+        options.prefix = Some(format!("{prefix}-{shared}"));
     }
-    connect_with(options).await
+    Ok(options)
 }
 
 /// Connects as told.

@@ -23,6 +23,9 @@ use std::fmt;
 pub type Item = HashMap<String, AttributeValue>;
 
 /// A fault of the infrastructure. A guard that fails is not one of these.
+///
+/// "Not made" speaks of the last attempt. The SDK may have made an earlier one whose answer was
+/// lost, so the identity that the write carried is what tells in the end.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
     /// More than the partition or the table may take. The write was not made.
@@ -58,6 +61,16 @@ where
                     | "RequestLimitExceeded" => Self::Throttled(text),
                     "TransactionConflictException" | "TransactionInProgressException" => {
                         Self::Conflict(text)
+                    }
+                    // A cancelled transactional read: its reasons stand in the message.
+                    "TransactionCanceledException" if text.contains("TransactionConflict") => {
+                        Self::Conflict(text)
+                    }
+                    "TransactionCanceledException"
+                        if text.contains("ThrottlingError")
+                            || text.contains("ProvisionedThroughputExceeded") =>
+                    {
+                        Self::Throttled(text)
                     }
                     // A server that fails may have failed after the write.
                     "InternalServerError" | "ServiceUnavailable" | "InternalFailure" => {

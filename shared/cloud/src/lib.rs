@@ -24,7 +24,8 @@ pub mod tables;
 pub mod tap;
 
 pub use backend::{
-    Backend, ConnectError, Options, TEST_EPOCH, connect, connect_for_tests, connect_with,
+    Backend, ConnectError, Options, TEST_EPOCH, connect, connect_alone_for_tests,
+    connect_for_tests, connect_with,
 };
 pub use clock::{Clock, Millis};
 pub use guard::{Cancellation, CloudError, Guard, Guarded, GuardedTransaction, Item, Transaction};

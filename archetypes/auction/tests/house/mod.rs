@@ -59,7 +59,20 @@ pub async fn open(layout: Layout) -> House {
 }
 
 pub async fn open_with(layout: Layout, change: impl FnOnce(NewAuction) -> NewAuction) -> House {
-    let cloud = cloud::connect_for_tests().await.unwrap();
+    open_on(cloud::connect_for_tests().await.unwrap(), layout, change).await
+}
+
+/// A house on tables that no other test uses, on any backend: for whoever closes all that is due.
+pub async fn open_alone(layout: Layout) -> House {
+    let cloud = cloud::connect_alone_for_tests().await.unwrap();
+    open_on(cloud, layout, |auction| auction).await
+}
+
+async fn open_on(
+    cloud: Cloud,
+    layout: Layout,
+    change: impl FnOnce(NewAuction) -> NewAuction,
+) -> House {
     cloud.create_tables(auction::tables::TABLES).await.unwrap();
     let house = AuctionHouse::new(cloud.clone(), layout);
     let auction = house.create_auction(change(plain(&cloud))).await.unwrap();
@@ -143,6 +156,19 @@ impl House {
             format!(
                 "the best is {:?}, the history ends with {prices:?}",
                 window.best.amount
+            ),
+        )?;
+        let ends: Vec<_> = history.iter().map(|bid| bid.end_after.unwrap()).collect();
+        ensure(ends.is_sorted(), format!("the end moved back: {ends:?}"))?;
+        let end = ends
+            .last()
+            .copied()
+            .unwrap_or(window.auction.first_end_time);
+        ensure(
+            end == window.auction.end_time,
+            format!(
+                "it ends at {}, the history says {end}",
+                window.auction.end_time
             ),
         )?;
         let leader = highest(&history);
@@ -239,7 +265,7 @@ pub fn checked(actors: Interleave<House, Told>) -> Interleave<House, Told> {
                 Told::Bid(outcome) => {
                     let bid_id = format!("bid-of-{}", who.trim_end_matches("-again"));
                     let kept = end.bids.iter().find(|bid| bid.bid_id == bid_id);
-                    let kept = kept.map(BidState::outcome);
+                    let kept = kept.map(|bid| bid.outcome().unwrap());
                     if kept.as_ref() != Some(outcome) {
                         return Err(format!("{who} was told {outcome:?}, but {kept:?} is kept"));
                     }
