@@ -276,7 +276,10 @@ async fn walking(archetype: &Archetype, given: &ArgMatches, look: Look) -> Resul
         print_json(&transcript.json())?;
     }
     if let Some(file) = html {
-        std::fs::write(file, transcript.html(archetype))
+        // `--html target/page.html` in a fresh clone: the folder is not there yet.
+        let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+        folder
+            .and_then(|()| std::fs::write(file, transcript.html(archetype)))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let _ = writeln!(
             io::stderr(),

@@ -71,11 +71,12 @@ fn html_writes_a_page_and_keeps_quiet_on_standard_output() {
             .unwrap()
             .starts_with("<!doctype html>")
     );
-    let (code, complaint) = complaint(&[
-        "walk",
-        "--html",
-        dir.path().join("none/walk.html").to_str().unwrap(),
-    ]);
+    // A folder that is not there is made; a file is no folder.
+    let below = dir.path().join("new/walk.html");
+    assert_eq!(out(&["walk", "--html", below.to_str().unwrap()]), "");
+    assert!(below.is_file());
+    let below_a_file = file.join("walk.html");
+    let (code, complaint) = complaint(&["walk", "--html", below_a_file.to_str().unwrap()]);
     assert_eq!(code, 1);
     assert!(
         complaint.starts_with("error: cannot write ") && complaint.lines().count() == 1,
