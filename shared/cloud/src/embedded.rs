@@ -60,14 +60,12 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
 
     #[cfg(feature = "s3")]
     let (s3, temporary) = {
-        let temporary = match options.data {
-            Some(_) => None,
-            None => Some(tempfile::tempdir().map_err(|error| failed(&error))?),
-        };
-        let root = match (&options.data, &temporary) {
-            (Some(data), _) => data.join("s3"),
-            (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => "s3".into(),
+        let (root, temporary) = match &options.data {
+            Some(data) => (data.join("s3"), None),
+            None => {
+                let temporary = tempfile::tempdir().map_err(|error| failed(&error))?;
+                (temporary.path().to_owned(), Some(temporary))
+            }
         };
         let (address, stop) = s3::start(&root).map_err(|error| failed(&error))?;
         (endpoint(address, stop), temporary)
@@ -243,12 +241,12 @@ pub(crate) mod redis_server {
     }
 
     fn start(data: Option<&Path>) -> std::io::Result<String> {
+        // Without a log kevy writes nothing, but it wants a folder to begin with. It is gone when
+        // this returns.
+        let temporary = tempfile::tempdir()?;
         let folder = match data {
             Some(data) => data.join("redis"),
-            None => tempfile::Builder::new()
-                .prefix("embedded-redis")
-                .tempdir()?
-                .keep(),
+            None => temporary.path().to_owned(),
         };
         std::fs::create_dir_all(&folder)?;
         let (reserved, address) = reserve_port()?;
