@@ -285,8 +285,7 @@ async fn events(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let window = app.house.read_window(&id).await?;
-    let window = window.ok_or(AuctionError::UnknownAuction(id.clone()))?;
+    let window = app.house.known_window(&id).await?;
     let after = match headers.get("last-event-id") {
         None => 0,
         Some(given) => given

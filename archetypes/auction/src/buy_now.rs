@@ -40,21 +40,18 @@ impl AuctionHouse {
     ) -> Result<BidOutcome, AuctionError> {
         for attempt in 0..ATTEMPTS {
             let now = self.now();
-            let window = self.read_window(auction_id).await?;
-            let window =
-                window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
-            let price = window.auction.buy_now_price;
+            let window = self.known_window(auction_id).await?;
+            let Some(price) = window.auction.buy_now_price else {
+                return Err(BadInput::Prices("this auction has no buy_now_price").into());
+            };
             let bid = NewBid {
                 auction_id: auction_id.to_owned(),
                 bid_id: bid_id.to_owned(),
                 bidder_id: bidder_id.to_owned(),
-                offer: Offer::Exactly(price.unwrap_or(window.auction.starting_price)),
+                offer: Offer::Exactly(price),
                 currency: window.auction.currency.clone(),
             };
             bid.validate()?;
-            let Some(price) = price else {
-                return Err(BadInput::Prices("this auction has no buy_now_price").into());
-            };
             if let Some(why) = refusal(&window, &bid, now) {
                 let row = BidState {
                     kind: BidKind::BuyNow,

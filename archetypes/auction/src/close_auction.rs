@@ -43,9 +43,7 @@ impl AuctionHouse {
     /// Closes an auction whose end has passed, and writes its winner if there is one.
     pub async fn close_auction(&self, auction_id: &str) -> Result<Closing, AuctionError> {
         for attempt in 0..ATTEMPTS {
-            let window = self.read_window(auction_id).await?;
-            let window =
-                window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
+            let window = self.known_window(auction_id).await?;
             if window.auction.status == Status::Closed {
                 return Ok(Closing::Before(self.read_winner(auction_id).await?));
             }

@@ -1,7 +1,7 @@
 //! States as items and items as states, and the one read that every decision begins with.
 
 use crate::domain::{Accepted, Amount, BestBidState, MAX_TITLE, NewBid, Offer, Rejection, Window};
-use crate::{AuctionHouse, Fault, Layout};
+use crate::{AuctionError, AuctionHouse, Fault, Layout};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem, TransactWriteItem};
 use cloud::{CloudError, GuardedTransaction, Item, Millis, Transaction};
@@ -228,6 +228,12 @@ impl AuctionHouse {
                 self.read_both(auction_id).await
             }
         }
+    }
+
+    /// The window of an auction that must be there.
+    pub(crate) async fn known_window(&self, auction_id: &str) -> Result<Window, AuctionError> {
+        let window = self.read_window(auction_id).await?;
+        window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))
     }
 
     async fn read_both(&self, auction_id: &str) -> Result<Option<Window>, Fault> {

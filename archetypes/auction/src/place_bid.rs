@@ -127,8 +127,7 @@ impl AuctionHouse {
     /// Checks the input, then reads what it is about.
     pub(crate) async fn window_for(&self, bid: &NewBid) -> Result<Window, AuctionError> {
         bid.validate()?;
-        let window = self.read_window(&bid.auction_id).await?;
-        let window = window.ok_or_else(|| AuctionError::UnknownAuction(bid.auction_id.clone()))?;
+        let window = self.known_window(&bid.auction_id).await?;
         if bid.currency != window.auction.currency {
             let (wanted, given) = (window.auction.currency, bid.currency.clone());
             return Err(BadInput::CurrencyMismatch { wanted, given }.into());

@@ -62,8 +62,7 @@ impl From<&Window> for AuctionView {
 impl AuctionHouse {
     /// Reads the auction.
     pub async fn view_auction(&self, auction_id: &str) -> Result<AuctionView, AuctionError> {
-        let window = self.read_window(auction_id).await?;
-        let window = window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))?;
+        let window = self.known_window(auction_id).await?;
         Ok((&window).into())
     }
 

@@ -15,7 +15,7 @@ use cloud::tap::{Call, Plan, Request, Verdict};
 use cloud::{Clock, as_actor};
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use house::{LASTS, open, open_alone, open_with, plain};
+use house::{LASTS, for_sale, open, open_alone, open_with, plain};
 use proptest::prelude::*;
 use serde_json::json;
 use std::pin::pin;
@@ -335,11 +335,8 @@ async fn nothing_ever_scans(layout: Layout) {
     house.place("bob", Offer::Exactly(100_00)).await;
     house.house.view_auction(&house.id).await.unwrap();
     house.late.close_due().await.unwrap();
-    let for_sale = NewAuction {
-        buy_now_price: Some(900_00),
-        ..plain(cloud)
-    };
-    let second = house.house.create_auction(for_sale).await.unwrap();
+    let second = for_sale(plain(cloud));
+    let second = house.house.create_auction(second).await.unwrap();
     let bought = house.house.buy_now(&second.auction_id, "purchase", "carol");
     bought.await.unwrap();
     let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
@@ -375,11 +372,7 @@ async fn a_late_bid_moves_the_end_and_the_closer_respects_it(layout: Layout) {
 }
 
 async fn a_seller_cannot_bid_on_their_own_item(layout: Layout) {
-    let house = open_with(layout, |auction| NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    })
-    .await;
+    let house = open_with(layout, for_sale).await;
     let bid = house.place("sam", Offer::Exactly(120_00)).await;
     assert_eq!(bid, BidOutcome::Rejected(Rejection::OwnItem));
     let bought = house
@@ -392,10 +385,6 @@ async fn a_seller_cannot_bid_on_their_own_item(layout: Layout) {
 }
 
 async fn buy_now_ends_the_auction_and_only_before_the_first_bid(layout: Layout) {
-    let for_sale = |auction| NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    };
     let house = open_with(layout, for_sale).await;
     let buy = async |who: &str| {
         house
@@ -824,11 +813,7 @@ impl Plan for Conflicted {
 
 async fn a_conflict_with_another_transaction_is_tried_again(layout: Layout) {
     for operation in ["TransactWriteItems", "TransactGetItems"] {
-        let house = open_with(layout, |auction| NewAuction {
-            buy_now_price: Some(900_00),
-            ..auction
-        })
-        .await;
+        let house = open_with(layout, for_sale).await;
         let conflict = || {
             house.house.cloud().tap().install(Arc::new(Conflicted {
                 operation,

@@ -5,7 +5,7 @@ mod house;
 
 use auction::{BidOutcome, Layout, NewAuction, Offer};
 use chaos::{CrashSweep, Faults};
-use house::{House, open, open_alone, open_with, plain};
+use house::{House, for_sale, open, open_alone, open_with, plain};
 use std::sync::Arc;
 
 on_both_layouts!(
@@ -121,10 +121,6 @@ async fn every_crash_point_of_closing_what_is_due_recovers(layout: Layout) {
 }
 
 async fn every_crash_point_of_buy_now_recovers(layout: Layout) {
-    let for_sale = |auction| NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    };
     let buy =
         |house: Arc<House>| async move { house.house.buy_now(&house.id, "purchase", "bob").await };
     let swept = CrashSweep::of(move || open_with(layout, for_sale))

@@ -6,10 +6,12 @@
 
 mod house;
 
-use auction::{AuctionHouse, Layout, NewAuction, Offer};
+use auction::{Layout, NewAuction, Offer};
 use chaos::{Interleave, Weaken};
-use cloud::Clock;
-use house::{House, Told, bidder, buyer, checked, closer, open, open_with, plain};
+use house::{
+    House, Told, bidder, bob_behind, buyer, checked, closer, for_sale, open, open_with, plain,
+    soft_close,
+};
 use std::sync::Arc;
 
 on_both_layouts!(
@@ -100,10 +102,6 @@ async fn without_the_sequence_the_closer_crowns_a_beaten_bid(layout: Layout) {
 }
 
 async fn without_the_sequence_a_purchase_overrides_a_bid(layout: Layout) {
-    let for_sale = |auction| NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    };
     let actors = Interleave::of(move || open_with(layout, for_sale));
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
     let weaken = Weaken::guard_on(best_table(layout)).without("bid_sequence = :none");
@@ -111,10 +109,6 @@ async fn without_the_sequence_a_purchase_overrides_a_bid(layout: Layout) {
 }
 
 async fn without_the_status_a_purchase_follows_a_close(layout: Layout) {
-    let for_sale = |auction| NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    };
     let actors = buyer(Interleave::of(move || open_with(layout, for_sale)), "alice");
     let weaken = Weaken::guard_on("auctions").without("#status = :open");
     breaks(closer(actors, "closer"), weaken, "closer was told None").await;
@@ -124,19 +118,9 @@ async fn without_the_status_a_purchase_follows_a_close(layout: Layout) {
 #[tokio::test]
 async fn without_the_seen_end_a_late_bid_moves_the_end_back() {
     let layout = Layout::SeparateBest;
-    let soft = |auction| NewAuction {
-        soft_close_ms: 2 * house::LASTS,
-        ..auction
-    };
-    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = Interleave::of(move || open_with(layout, soft_close));
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
-    let actors = actors.actor("bob", move |house| async move {
-        let cloud = house.house.cloud();
-        let behind = Clock::manual(cloud.now() - house::LASTS / 2);
-        let bobs = AuctionHouse::new(cloud.with_clock(behind), layout);
-        let bid = house.bid("bob", Offer::Exactly(130_00));
-        Told::Bid(bobs.place_bid(&bid).await.unwrap())
-    });
+    let actors = bob_behind(actors, layout);
     let weaken = Weaken::guard_on("auctions").without("end_time = :seen_end");
     breaks(actors, weaken, "the end moved back").await;
 }
@@ -162,11 +146,7 @@ async fn without_its_guard_creating_again_wipes_an_auction(layout: Layout) {
 /// It stays, because a rule that moves the end without a bid would need it; this shows that
 /// nothing else rests on it today.
 async fn without_the_end_the_closer_is_still_held_by_the_sequence(layout: Layout) {
-    let soft = |auction| NewAuction {
-        soft_close_ms: 2 * house::LASTS,
-        ..auction
-    };
-    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = Interleave::of(move || open_with(layout, soft_close));
     let actors = closer(bidder(actors, "alice", Offer::Exactly(120_00)), "closer");
     let weaken = Arc::new(Weaken::guard_on("auctions").without("end_time = :end"));
     let under = Arc::clone(&weaken);

@@ -6,10 +6,11 @@
 
 mod house;
 
-use auction::{AuctionHouse, Layout, NewAuction, Offer};
+use auction::{Layout, Offer};
 use chaos::{Explored, Interleave};
-use cloud::Clock;
-use house::{House, Told, bidder, buyer, checked, closer, open, open_with};
+use house::{
+    House, Told, bidder, bob_behind, buyer, checked, closer, for_sale, open, open_with, soft_close,
+};
 
 on_both_layouts!(
     no_bid_is_accepted_after_close_under_any_interleaving_of_bidder_bidder_and_closer,
@@ -80,13 +81,6 @@ async fn the_same_bid_sent_twice_at_once_is_one_bid(layout: Layout) {
     assert_eq!(ends, ["alice accepted, alice-again accepted"]);
 }
 
-fn for_sale(auction: NewAuction) -> NewAuction {
-    NewAuction {
-        buy_now_price: Some(900_00),
-        ..auction
-    }
-}
-
 async fn a_purchase_and_a_bid_do_not_both_win(layout: Layout) {
     let actors = Interleave::of(move || open_with(layout, for_sale));
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
@@ -128,11 +122,7 @@ async fn a_purchase_and_a_closer_close_once(layout: Layout) {
 }
 
 async fn a_bid_in_the_last_minute_moves_the_end_or_comes_too_late(layout: Layout) {
-    let soft = |auction| NewAuction {
-        soft_close_ms: 2 * house::LASTS,
-        ..auction
-    };
-    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = Interleave::of(move || open_with(layout, soft_close));
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
     let explored = explore(closer(actors, "closer")).await;
     let ends: Vec<_> = explored.seen.keys().collect();
@@ -145,21 +135,10 @@ async fn a_bid_in_the_last_minute_moves_the_end_or_comes_too_late(layout: Layout
     );
 }
 
-/// Bob's clock is half an hour behind Alice's: the end that he would set is before hers.
 async fn two_late_bids_with_clocks_apart_never_move_the_end_back(layout: Layout) {
-    let soft = |auction| NewAuction {
-        soft_close_ms: 2 * house::LASTS,
-        ..auction
-    };
-    let actors = Interleave::of(move || open_with(layout, soft));
+    let actors = Interleave::of(move || open_with(layout, soft_close));
     let actors = bidder(actors, "alice", Offer::Exactly(120_00));
-    let actors = actors.actor("bob", move |house| async move {
-        let cloud = house.house.cloud();
-        let behind = Clock::manual(cloud.now() - house::LASTS / 2);
-        let bobs = AuctionHouse::new(cloud.with_clock(behind), layout);
-        let bid = house.bid("bob", Offer::Exactly(130_00));
-        Told::Bid(bobs.place_bid(&bid).await.unwrap())
-    });
+    let actors = bob_behind(actors, layout);
     let explored = explore(actors).await;
     let ends: Vec<_> = explored.seen.keys().collect();
     assert_eq!(

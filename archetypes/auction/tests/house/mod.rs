@@ -54,6 +54,22 @@ pub fn plain(cloud: &Cloud) -> NewAuction {
     }
 }
 
+/// One that can be bought at once, for 900.00.
+pub fn for_sale(auction: NewAuction) -> NewAuction {
+    NewAuction {
+        buy_now_price: Some(900_00),
+        ..auction
+    }
+}
+
+/// One whose end every bid moves.
+pub fn soft_close(auction: NewAuction) -> NewAuction {
+    NewAuction {
+        soft_close_ms: 2 * LASTS,
+        ..auction
+    }
+}
+
 pub async fn open(layout: Layout) -> House {
     open_with(layout, |auction| auction).await
 }
@@ -300,5 +316,17 @@ pub fn buyer(actors: Interleave<House, Told>, name: &'static str) -> Interleave<
     actors.actor(name, move |house| async move {
         let bid_id = format!("bid-of-{name}");
         Told::Bid(house.house.buy_now(&house.id, &bid_id, name).await.unwrap())
+    })
+}
+
+/// Adds Bob, who bids 130.00 and whose clock is half an hour behind: the end that he would set is
+/// before the one that others set.
+pub fn bob_behind(actors: Interleave<House, Told>, layout: Layout) -> Interleave<House, Told> {
+    actors.actor("bob", move |house| async move {
+        let cloud = house.house.cloud();
+        let behind = Clock::manual(cloud.now() - LASTS / 2);
+        let bobs = AuctionHouse::new(cloud.with_clock(behind), layout);
+        let bid = house.bid("bob", Offer::Exactly(130_00));
+        Told::Bid(bobs.place_bid(&bid).await.unwrap())
     })
 }
