@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Where the workspace is.
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // As it is now, not as it was compiled: two clones may share one target directory.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     here.parent()
         .expect("this crate is a member of the workspace")
         .to_owned()

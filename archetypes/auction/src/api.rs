@@ -1,8 +1,7 @@
 //! A small JSON API and an event stream, for curl and browsers: `cargo run -p auction -- serve`.
 //!
 //! `app` returns the router and the tests call it, as axum's own examples do. Amounts are minor
-//! units, times epoch milliseconds. Every refusal is `{"error": …}` with a status that says whose
-//! turn it is: 400 mend the request, 404 no such auction, 409 the answer is no, 503 try again.
+//! units, times epoch milliseconds. Refusals are those of `serving`.
 //! Ids are made by the client: only so can it send the same bid again when no answer came.
 
 use crate::broadcast::{Hub, Publisher};
@@ -10,21 +9,19 @@ use crate::domain::Amount;
 use crate::items::{BidKind, BidState};
 use crate::tables::TABLES;
 use crate::view_auction::AuctionView;
-use crate::{
-    AuctionError, AuctionHouse, BidOutcome, Closing, Fault, Layout, NewAuction, NewBid, Offer,
-};
-use axum::extract::rejection::JsonRejection;
+use crate::{AuctionError, AuctionHouse, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use cloud::{Cloud, CloudError, Millis};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serving::{Body, Refusal, body, interrupted, listen, listen_arg, with_fallbacks};
 use std::future::Future;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -41,21 +38,15 @@ struct App {
 
 /// The router.
 pub fn app(house: AuctionHouse, hub: Hub, stop: watch::Receiver<bool>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/auctions", post(create))
         .route("/auctions/{id}", get(view))
         .route("/auctions/{id}/bids", post(bid).get(history))
         .route("/auctions/{id}/buy-now", post(buy))
         .route("/auctions/{id}/close", post(close))
         .route("/auctions/{id}/events", get(events))
-        .fallback(async || Refusal(StatusCode::NOT_FOUND, "there is nothing here".into()))
-        .method_not_allowed_fallback(async || {
-            Refusal(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "not with this method".into(),
-            )
-        })
-        .with_state(App { house, hub, stop })
+        .with_state(App { house, hub, stop });
+    with_fallbacks(router)
 }
 
 #[derive(Deserialize)]
@@ -122,15 +113,6 @@ impl From<BidState> for BidView {
     }
 }
 
-/// A refusal with its status.
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.0, Json(json!({"error": self.1}))).into_response()
-    }
-}
-
 impl From<AuctionError> for Refusal {
     fn from(error: AuctionError) -> Self {
         let status = match &error {
@@ -138,27 +120,9 @@ impl From<AuctionError> for Refusal {
             AuctionError::UnknownAuction(_) => StatusCode::NOT_FOUND,
             AuctionError::IdTaken(_) => StatusCode::CONFLICT,
             AuctionError::Contended => StatusCode::SERVICE_UNAVAILABLE,
-            AuctionError::Fault(Fault::Cloud(CloudError::Other(_)) | Fault::Corrupt(_)) => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
-            AuctionError::Fault(_) => StatusCode::SERVICE_UNAVAILABLE,
+            AuctionError::Fault(fault) => return fault.into(),
         };
         Self(status, error.to_string())
-    }
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        AuctionError::from(fault).into()
-    }
-}
-
-type Body<T> = Result<Json<T>, JsonRejection>;
-
-fn body<T>(body: Body<T>) -> Result<T, Refusal> {
-    match body {
-        Ok(Json(body)) => Ok(body),
-        Err(wrong) => Err(Refusal(StatusCode::BAD_REQUEST, wrong.body_text())),
     }
 }
 
@@ -172,7 +136,7 @@ async fn create(
         (None, Some(seconds)) => app.house.cloud().now() + Millis::from(seconds) * 1_000,
         _ => {
             let text = "give either end_time (epoch ms) or lasts_seconds";
-            return Err(Refusal(StatusCode::BAD_REQUEST, text.into()));
+            return Err(Refusal::bad_request(text));
         }
     };
     let auction = app
@@ -212,7 +176,7 @@ async fn bid(
         (None, Some(max)) => Offer::UpTo(max),
         _ => {
             let text = "give either amount (this much) or max_amount (as far as needed)";
-            return Err(Refusal(StatusCode::BAD_REQUEST, text.into()));
+            return Err(Refusal::bad_request(text));
         }
     };
     let bid = NewBid {
@@ -294,7 +258,7 @@ async fn events(
             .and_then(|id| id.parse().ok())
             .ok_or_else(|| {
                 let text = "Last-Event-ID must be the id of an event of this auction";
-                Refusal(StatusCode::BAD_REQUEST, text.into())
+                Refusal::bad_request(text)
             })?,
     };
     // A browser reconnects after the end by itself; this is how it is told not to.
@@ -324,7 +288,7 @@ async fn events(
                 .id(event.sequence.to_string())
                 .event(name)
                 .json_data(&event)
-                .map_err(|error| Fault::Corrupt(error.to_string()))
+                .map_err(CloudError::corrupt)
         });
     Ok(Sse::new(events)
         .keep_alive(KeepAlive::default())
@@ -340,22 +304,13 @@ pub const SERVE: walkthrough::Command = walkthrough::Command {
 };
 
 fn serve_args(command: Command) -> Command {
-    command
-        .arg(
-            Arg::new("listen")
-                .long("listen")
-                .value_name("ADDRESS")
-                .default_value("127.0.0.1:8080")
-                .value_parser(value_parser!(std::net::SocketAddr))
-                .help("Where to listen; port 0 lets the system choose"),
-        )
-        .arg(
-            Arg::new("layout")
-                .long("layout")
-                .value_parser(["one-item", "separate-best"])
-                .default_value("one-item")
-                .help("Where the best bid lives; the same for the same data"),
-        )
+    command.arg(listen_arg()).arg(
+        Arg::new("layout")
+            .long("layout")
+            .value_parser(["one-item", "separate-best"])
+            .default_value("one-item")
+            .help("Where the best bid lives; the same for the same data"),
+    )
 }
 
 async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
@@ -363,29 +318,9 @@ async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
         Some("separate-best") => Layout::SeparateBest,
         _ => Layout::OneItem,
     };
-    let listen = args.get_one::<std::net::SocketAddr>("listen").copied();
-    let listen = listen.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into());
     cloud.create_tables(TABLES).await?;
     let house = AuctionHouse::new(cloud, layout);
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| anyhow::anyhow!("cannot listen on {listen}: {error}"))?;
-    println!("listening on http://{}", listener.local_addr()?);
-    serve_until(house, listener, interrupted()).await
-}
-
-/// Ctrl-C, or what a supervisor sends.
-async fn interrupted() {
-    #[cfg(unix)]
-    if let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = term.recv() => {}
-        }
-        return;
-    }
-    let _ = tokio::signal::ctrl_c().await;
+    serve_until(house, listen(&args).await?, interrupted()).await
 }
 
 /// Serves until told to stop, with a closer and a publisher beside it.

@@ -9,9 +9,9 @@
 //! way is trusted. Every event carries its `sequence`; a subscriber takes only the next one, drops
 //! what it has seen, and reads what it has missed from the history.
 
+use crate::AuctionHouse;
 use crate::domain::{Amount, Status};
 use crate::items::{BidState, BidStatus};
-use crate::{AuctionHouse, Fault};
 use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
 use cloud::{CloudError, Millis, RedisConnection};
@@ -79,9 +79,8 @@ struct Shard {
 
 impl Publisher {
     /// A publisher that begins with what happens from the start of the streams on.
-    pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
-        let redis = house.cloud.redis().await;
-        let redis = redis.map_err(|error| CloudError::Other(error.to_string()))?;
+    pub async fn start(house: AuctionHouse) -> Result<Self, CloudError> {
+        let redis = house.cloud.redis().await?;
         let mut publisher = Self {
             house,
             redis,
@@ -92,7 +91,7 @@ impl Publisher {
     }
 
     /// Finds shards that are new. Streams split and close their shards every few hours.
-    async fn discover(&mut self) -> Result<(), Fault> {
+    async fn discover(&mut self) -> Result<(), CloudError> {
         let streams = self.house.cloud.streams();
         for table in SOURCES {
             let real = self.house.table(table);
@@ -132,7 +131,7 @@ impl Publisher {
     }
 
     /// An iterator at the oldest record of a shard.
-    async fn beginning(&self, shard: &Shard) -> Result<Option<String>, Fault> {
+    async fn beginning(&self, shard: &Shard) -> Result<Option<String>, CloudError> {
         let iterator = self
             .house
             .cloud
@@ -148,7 +147,7 @@ impl Publisher {
     }
 
     /// Publishes everything that has happened since the last time. Returns how many events.
-    pub async fn publish_new(&mut self) -> Result<usize, Fault> {
+    pub async fn publish_new(&mut self) -> Result<usize, CloudError> {
         let mut events = Vec::new();
         let mut moved = Vec::new();
         for (shard, iterator) in &self.shards {
@@ -169,15 +168,13 @@ impl Publisher {
                 {
                     moved.push((shard.clone(), self.beginning(shard).await?));
                 }
-                Err(error) => return Err(CloudError::from(error).into()),
+                Err(error) => return Err(error.into()),
             }
         }
         for event in &events {
-            let text =
-                serde_json::to_string(event).map_err(|error| Fault::Corrupt(error.to_string()))?;
+            let text = serde_json::to_string(event).map_err(CloudError::corrupt)?;
             let channel = self.house.cloud.names().key(CHANNEL);
-            let sent: redis::RedisResult<()> = self.redis.publish(channel, text).await;
-            sent.map_err(|error| CloudError::Unknown(error.to_string()))?;
+            let () = self.redis.publish(channel, text).await?;
         }
         // Only now: what could not be published is read again.
         let ended = moved.iter().any(|(_, iterator)| iterator.is_none());
@@ -236,7 +233,7 @@ pub struct Hub {
 
 impl Hub {
     /// Begins to listen. Ends when the last clone is gone.
-    pub async fn start(house: AuctionHouse) -> Result<Self, Fault> {
+    pub async fn start(house: AuctionHouse) -> Result<Self, CloudError> {
         let failed = |error: &dyn std::fmt::Display| CloudError::Other(error.to_string());
         let subscriber = subscribe(&house).await.map_err(|error| failed(&error))?;
         let (live, _) = broadcast::channel(1_024);
@@ -261,7 +258,7 @@ impl Hub {
         &self,
         auction_id: &str,
         after: u64,
-    ) -> impl Stream<Item = Result<Event, Fault>> + use<> {
+    ) -> impl Stream<Item = Result<Event, CloudError>> + use<> {
         let (house, auction_id) = (self.house.clone(), auction_id.to_owned());
         let believes_silence = self.believes_silence;
         // Listen first, read then: what happens in between is heard.
@@ -337,7 +334,11 @@ async fn listen(
 
 impl AuctionHouse {
     /// The events of an auction after a given one, from the tables alone.
-    pub async fn events_after(&self, auction_id: &str, after: u64) -> Result<Vec<Event>, Fault> {
+    pub async fn events_after(
+        &self,
+        auction_id: &str,
+        after: u64,
+    ) -> Result<Vec<Event>, CloudError> {
         // The auction first: what is written after it was read is in the history read after it.
         let window = self.read_window(auction_id).await?;
         let bids = self.history_after(auction_id, after).await?;

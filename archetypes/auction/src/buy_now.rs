@@ -7,10 +7,11 @@ use crate::domain::{
     Accepted, AuctionWinnerState, BadInput, BestBidState, NewBid, Offer, Rejection, Window,
     is_running,
 };
-use crate::items::{BidKind, BidState, best_values, bug, from_item, n, pause, s};
+use crate::items::{BidKind, BidState, best_values};
 use crate::place_bid::{BidOutcome, first_outcome};
-use crate::{AuctionError, AuctionHouse, Fault, Layout};
+use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Item, Millis, Transaction};
 
 /// Still open, and nobody has bid: `:none` is 0. The end cannot have moved without a bid.
@@ -79,7 +80,7 @@ impl AuctionHouse {
             match self.commit_purchase(&accepted.best, &row).await {
                 Ok(Some(first)) => return first_outcome(&row, &first),
                 Ok(None) => {}
-                Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => return self.ask(&row, fault).await,
             }
         }
@@ -92,7 +93,7 @@ impl AuctionHouse {
         &self,
         best: &BestBidState,
         row: &BidState,
-    ) -> Result<Option<BidState>, Fault> {
+    ) -> Result<Option<BidState>, CloudError> {
         let now = row.created_at;
         let winner = AuctionWinnerState {
             auction_id: row.auction_id.clone(),
@@ -138,13 +139,17 @@ impl AuctionHouse {
         let mut items = Vec::new();
         let mut names = Vec::new();
         for (update, name) in std::iter::zip(updates, ["auction", "best"]) {
-            items.push(part().update(update.build().map_err(bug)?).build());
+            items.push(
+                part()
+                    .update(update.build().map_err(CloudError::bug)?)
+                    .build(),
+            );
             names.push(name);
         }
         items.push(part().put(self.put_bid(row)?).build());
         items.push(part().put(self.put_winner(&winner)?).build());
         names.extend(["bid", "winner"]);
-        let written = self.transact(&names, items).await?;
+        let written = self.cloud.transact(&names, items).await?;
         match written {
             Transaction::Committed(_) => Ok(Some(row.clone())),
             Transaction::Cancelled(cancelled) => cancelled

@@ -5,9 +5,9 @@
 //! the winner was computed from, so that a bid in the last moment makes the closer look again.
 
 use crate::domain::{AuctionWinnerState, Status, Window, winner};
-use crate::items::{bug, from_item, n, pause, s, to_item};
-use crate::{AuctionError, AuctionHouse, Fault, Layout};
+use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{ConditionCheck, Put, TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, s, to_item};
 use cloud::{CloudError, Millis, Transaction};
 
 /// What became of closing.
@@ -56,7 +56,7 @@ impl AuctionHouse {
             match self.commit_close(&window, winner.as_ref(), now).await {
                 Ok(true) => return Ok(Closing::Closed(winner)),
                 Ok(false) => {}
-                Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => return Err(fault.into()),
             }
         }
@@ -68,7 +68,7 @@ impl AuctionHouse {
         window: &Window,
         winner: Option<&AuctionWinnerState>,
         now: Millis,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, CloudError> {
         let auction_id = &window.auction.auction_id;
         let update = Update::builder()
             .table_name(self.table("auctions"))
@@ -88,17 +88,29 @@ impl AuctionHouse {
                 let update = update
                     .condition_expression(ONE_ITEM_GUARD)
                     .expression_attribute_values(":seen", n(window.best.sequence));
-                items.push(part().update(update.build().map_err(bug)?).build());
+                items.push(
+                    part()
+                        .update(update.build().map_err(CloudError::bug)?)
+                        .build(),
+                );
             }
             Layout::SeparateBest => {
                 let update = update.condition_expression(AUCTION_GUARD);
-                items.push(part().update(update.build().map_err(bug)?).build());
+                items.push(
+                    part()
+                        .update(update.build().map_err(CloudError::bug)?)
+                        .build(),
+                );
                 let best = ConditionCheck::builder()
                     .table_name(self.table("best_bids"))
                     .key("auction_id", s(auction_id))
                     .condition_expression(BEST_GUARD)
                     .expression_attribute_values(":seen", n(window.best.sequence));
-                items.push(part().condition_check(best.build().map_err(bug)?).build());
+                items.push(
+                    part()
+                        .condition_check(best.build().map_err(CloudError::bug)?)
+                        .build(),
+                );
                 names.push("best");
             }
         }
@@ -106,22 +118,25 @@ impl AuctionHouse {
             items.push(part().put(self.put_winner(winner)?).build());
             names.push("winner");
         }
-        let written = self.transact(&names, items).await?;
+        let written = self.cloud.transact(&names, items).await?;
         Ok(matches!(written, Transaction::Committed(_)))
     }
 
     /// The winner's row. It needs no guard of its own: it is written only together with the one
     /// step from OPEN to CLOSED.
-    pub(crate) fn put_winner(&self, winner: &AuctionWinnerState) -> Result<Put, Fault> {
+    pub(crate) fn put_winner(&self, winner: &AuctionWinnerState) -> Result<Put, CloudError> {
         Put::builder()
             .table_name(self.table("auction_winners"))
             .set_item(Some(to_item(winner)?))
             .build()
-            .map_err(bug)
+            .map_err(CloudError::bug)
     }
 
     /// Who won, if anybody did.
-    pub async fn read_winner(&self, auction_id: &str) -> Result<Option<AuctionWinnerState>, Fault> {
+    pub async fn read_winner(
+        &self,
+        auction_id: &str,
+    ) -> Result<Option<AuctionWinnerState>, CloudError> {
         let found = self
             .dynamodb()
             .get_item()

@@ -4,9 +4,9 @@
 //! and its guard decides. Any number of these may run at once.
 
 use crate::close_auction::Closing;
-use crate::items::{n, s};
 use crate::tables::DUE_SHARDS;
-use crate::{AuctionError, AuctionHouse, Fault};
+use crate::{AuctionError, AuctionHouse};
+use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
 
 const DUE: &str = "due_shard = :shard AND end_time <= :now";
@@ -14,7 +14,9 @@ const DUE: &str = "due_shard = :shard AND end_time <= :now";
 impl AuctionHouse {
     /// Closes every auction that is over. Returns those that were looked at, with what became of
     /// them: one that cannot be closed does not keep the others open.
-    pub async fn close_due(&self) -> Result<Vec<(String, Result<Closing, AuctionError>)>, Fault> {
+    pub async fn close_due(
+        &self,
+    ) -> Result<Vec<(String, Result<Closing, AuctionError>)>, CloudError> {
         let mut done = Vec::new();
         for auction_id in self.due_auctions(self.now()).await? {
             let closing = self.close_auction(&auction_id).await;
@@ -24,7 +26,7 @@ impl AuctionHouse {
     }
 
     /// The auctions that the index says are over, all shards, all pages.
-    pub async fn due_auctions(&self, now: Millis) -> Result<Vec<String>, Fault> {
+    pub async fn due_auctions(&self, now: Millis) -> Result<Vec<String>, CloudError> {
         let mut found = Vec::new();
         for shard in 0..DUE_SHARDS {
             let mut pages = self

@@ -1,11 +1,13 @@
 //! Create auction: open a competitive window.
 
 use crate::domain::{Amount, AuctionState, BestBidState, Status};
-use crate::items::{bug, from_item, s, to_item};
 use crate::tables::DUE_SHARDS;
 use crate::{AuctionError, AuctionHouse, Layout};
-use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
-use cloud::{Guard, Guarded, Item, Millis, Transaction};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+};
+use cloud::item::{from_item, s, shard_of, to_item};
+use cloud::{CloudError, Guard, Guarded, Item, Millis, Transaction};
 
 /// What a seller says.
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ impl AuctionHouse {
         };
         auction.validate(now)?;
         let mut item = to_item(&auction)?;
-        item.insert("due_shard".into(), s(due_shard(&auction.auction_id)));
+        item.insert("due_shard".into(), due_shard(&auction.auction_id));
         let mut best = to_item(&BestBidState::default())?;
 
         let there = match self.layout {
@@ -91,7 +93,7 @@ impl AuctionHouse {
                         .return_values_on_condition_check_failure(
                             ReturnValuesOnConditionCheckFailure::AllOld,
                         );
-                    put.build().map_err(bug)
+                    put.build().map_err(CloudError::bug)
                 };
                 let items = vec![
                     TransactWriteItem::builder()
@@ -101,7 +103,7 @@ impl AuctionHouse {
                         .put(put("best_bids", best)?)
                         .build(),
                 ];
-                let written = self.transact(&["auction", "best"], items).await?;
+                let written = self.cloud.transact(&["auction", "best"], items).await?;
                 match written {
                     Transaction::Committed(_) => None,
                     Transaction::Cancelled(cancelled) => Some(
@@ -142,11 +144,7 @@ fn already_there(wanted: AuctionState, old: &Item) -> Result<AuctionState, Aucti
     }
 }
 
-/// Which key of the due index an auction is under. A fixed hash (FNV-1a): the same in every
-/// process and every release.
-fn due_shard(auction_id: &str) -> String {
-    let hash = auction_id.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    format!("due-{}", hash % DUE_SHARDS)
+/// Which key of the due index an auction is under.
+fn due_shard(auction_id: &str) -> AttributeValue {
+    s(format!("due-{}", shard_of(auction_id, DUE_SHARDS)))
 }

@@ -1,43 +1,11 @@
 //! States as items and items as states, and the one read that every decision begins with.
 
 use crate::domain::{Accepted, Amount, BestBidState, MAX_TITLE, NewBid, Offer, Rejection, Window};
-use crate::{AuctionError, AuctionHouse, Fault, Layout};
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
-use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem, TransactWriteItem};
-use cloud::{CloudError, GuardedTransaction, Item, Millis, Transaction};
-use serde::de::DeserializeOwned;
+use crate::{AuctionError, AuctionHouse, Layout};
+use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
+use cloud::item::{from_item, n, pause, s};
+use cloud::{CloudError, Item, Millis};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-
-/// A string attribute.
-pub(crate) fn s(text: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(text.into())
-}
-
-/// A number attribute.
-pub(crate) fn n(number: impl ToString) -> AttributeValue {
-    AttributeValue::N(number.to_string())
-}
-
-/// A state as an item.
-pub(crate) fn to_item(state: &impl Serialize) -> Result<Item, Fault> {
-    serde_dynamo::to_item(state).map_err(|error| Fault::Corrupt(error.to_string()))
-}
-
-/// An item as a state.
-pub(crate) fn from_item<T: DeserializeOwned>(item: &Item) -> Result<T, Fault> {
-    serde_dynamo::from_item(item.clone()).map_err(|error| Fault::Corrupt(error.to_string()))
-}
-
-/// A request the SDK would not build: a bug here, since every field is set.
-pub(crate) fn bug(error: impl ToString) -> Fault {
-    Fault::Cloud(CloudError::Other(error.to_string()))
-}
-
-/// Waits a little before a conflict is tried again, longer each time, at most 64 ms.
-pub(crate) async fn pause(attempt: u32) {
-    tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
-}
 
 /// How often a read that conflicts with a transaction is made again.
 const READ_ATTEMPTS: u32 = 10;
@@ -161,13 +129,13 @@ impl BidState {
     }
 
     /// Why it was rejected.
-    pub fn rejection(&self) -> Result<Rejection, Fault> {
+    pub fn rejection(&self) -> Result<Rejection, CloudError> {
         match (self.reason.as_deref(), self.minimum) {
             (Some("TOO_LOW"), Some(minimum)) => Ok(Rejection::TooLow { minimum }),
             (Some("OVER"), _) => Ok(Rejection::Over),
             (Some("OWN_ITEM"), _) => Ok(Rejection::OwnItem),
             (Some("NOT_FOR_BUY_NOW"), _) => Ok(Rejection::NotForBuyNow),
-            other => Err(Fault::Corrupt(format!(
+            other => Err(CloudError::Corrupt(format!(
                 "bid {}: rejected for {other:?}",
                 self.bid_id
             ))),
@@ -176,7 +144,7 @@ impl BidState {
 }
 
 /// The window out of the item or the two items that hold it.
-pub(crate) fn window(auction: &Item, best: &Item) -> Result<Window, Fault> {
+pub(crate) fn window(auction: &Item, best: &Item) -> Result<Window, CloudError> {
     Ok(Window {
         auction: from_item(auction)?,
         best: from_item(best)?,
@@ -184,20 +152,9 @@ pub(crate) fn window(auction: &Item, best: &Item) -> Result<Window, Fault> {
 }
 
 impl AuctionHouse {
-    /// Sends a transaction. `names` are its items in order: a refusal tells them by name.
-    pub(crate) async fn transact(
-        &self,
-        names: &[&'static str],
-        items: Vec<TransactWriteItem>,
-    ) -> Result<Transaction<TransactWriteItemsOutput>, Fault> {
-        let request = self.dynamodb().transact_write_items();
-        let sent = request.set_transact_items(Some(items)).send().await;
-        Ok(sent.guarded(names)?)
-    }
-
     /// Reads the window: what every decision is made on. Consistent, so that "no such auction"
     /// is true; a stale price would only cost a retry, since the guard decides.
-    pub async fn read_window(&self, auction_id: &str) -> Result<Option<Window>, Fault> {
+    pub async fn read_window(&self, auction_id: &str) -> Result<Option<Window>, CloudError> {
         // No auction has such an id, and DynamoDB would call it a wrong request.
         if !(1..=MAX_TITLE).contains(&auction_id.chars().count()) {
             return Ok(None);
@@ -221,7 +178,7 @@ impl AuctionHouse {
             Layout::SeparateBest => {
                 for attempt in 0..READ_ATTEMPTS {
                     match self.read_both(auction_id).await {
-                        Err(Fault::Cloud(CloudError::Conflict(_))) => pause(attempt).await,
+                        Err(CloudError::Conflict(_)) => pause(attempt).await,
                         read => return read,
                     }
                 }
@@ -236,14 +193,14 @@ impl AuctionHouse {
         window.ok_or_else(|| AuctionError::UnknownAuction(auction_id.to_owned()))
     }
 
-    async fn read_both(&self, auction_id: &str) -> Result<Option<Window>, Fault> {
+    async fn read_both(&self, auction_id: &str) -> Result<Option<Window>, CloudError> {
         let get = |table| {
             let get = Get::builder()
                 .table_name(self.table(table))
                 .key("auction_id", s(auction_id));
-            Ok::<_, Fault>(
+            Ok::<_, CloudError>(
                 TransactGetItem::builder()
-                    .get(get.build().map_err(bug)?)
+                    .get(get.build().map_err(CloudError::bug)?)
                     .build(),
             )
         };

@@ -74,17 +74,6 @@ impl AuctionHouse {
     }
 }
 
-/// A fault below the rules.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// The infrastructure: throttled, conflicted, unknown, other.
-    #[error(transparent)]
-    Cloud(#[from] CloudError),
-    /// An item that does not read as its state.
-    #[error("an item cannot be read: {0}")]
-    Corrupt(String),
-}
-
 /// Why a use case gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AuctionError {
@@ -102,11 +91,5 @@ pub enum AuctionError {
     Contended,
     /// A fault below; for an unknown outcome, ask with the same id.
     #[error(transparent)]
-    Fault(#[from] Fault),
-}
-
-impl From<CloudError> for AuctionError {
-    fn from(error: CloudError) -> Self {
-        Self::Fault(error.into())
-    }
+    Fault(#[from] CloudError),
 }

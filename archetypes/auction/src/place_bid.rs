@@ -6,11 +6,12 @@
 //! whole always gets on.
 
 use crate::domain::{Accepted, BadInput, NewBid, Rejection, Window, decide};
-use crate::items::{BidState, BidStatus, best_values, bug, from_item, n, pause, s, to_item};
-use crate::{AuctionError, AuctionHouse, Fault, Layout};
+use crate::items::{BidState, BidStatus, best_values};
+use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{
     ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
+use cloud::item::{from_item, n, pause, s, to_item};
 use cloud::{CloudError, Guard, Guarded, Item, Transaction};
 
 /// What became of a bid.
@@ -76,7 +77,7 @@ impl AuctionHouse {
                 Ok(Committed::Yes) => return Ok(row.outcome()?),
                 Ok(Committed::Before(first)) => return first_outcome(&row, &first),
                 Ok(Committed::Overtaken(current)) => window = *current,
-                Err(Fault::Cloud(CloudError::Conflict(_))) => {
+                Err(CloudError::Conflict(_)) => {
                     pause(attempt).await;
                     now = self.now();
                     window = self.window_for(bid).await?;
@@ -92,12 +93,16 @@ impl AuctionHouse {
         &self,
         auction_id: &str,
         bid_id: &str,
-    ) -> Result<Option<BidOutcome>, Fault> {
+    ) -> Result<Option<BidOutcome>, CloudError> {
         let row = self.read_bid(auction_id, bid_id).await?;
         row.map(|row| row.outcome()).transpose()
     }
 
-    async fn read_bid(&self, auction_id: &str, bid_id: &str) -> Result<Option<BidState>, Fault> {
+    async fn read_bid(
+        &self,
+        auction_id: &str,
+        bid_id: &str,
+    ) -> Result<Option<BidState>, CloudError> {
         let found = self
             .dynamodb()
             .get_item()
@@ -116,7 +121,7 @@ impl AuctionHouse {
     pub(crate) async fn ask(
         &self,
         ours: &BidState,
-        fault: Fault,
+        fault: CloudError,
     ) -> Result<BidOutcome, AuctionError> {
         match self.read_bid(&ours.auction_id, &ours.bid_id).await? {
             Some(first) => first_outcome(ours, &first),
@@ -141,7 +146,7 @@ impl AuctionHouse {
         window: &Window,
         accepted: &Accepted,
         row: &BidState,
-    ) -> Result<Committed, Fault> {
+    ) -> Result<Committed, CloudError> {
         let bid = TransactWriteItem::builder().put(self.put_bid(row)?).build();
         let (names, items): (&[&'static str], _) = match self.layout {
             Layout::OneItem => (
@@ -157,7 +162,7 @@ impl AuctionHouse {
                 ],
             ),
         };
-        let written = self.transact(names, items).await?;
+        let written = self.cloud.transact(names, items).await?;
         let cancelled = match written {
             Transaction::Committed(_) => return Ok(Committed::Yes),
             Transaction::Cancelled(cancelled) => cancelled,
@@ -180,7 +185,7 @@ impl AuctionHouse {
     }
 
     /// One item: window and best in one guarded update.
-    fn update_window(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+    fn update_window(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, CloudError> {
         let mut update = Update::builder()
             .table_name(self.table("auctions"))
             .key("auction_id", s(&seen.auction.auction_id))
@@ -194,12 +199,12 @@ impl AuctionHouse {
         for (name, value) in best_values(&to.best) {
             update = update.expression_attribute_values(name, value);
         }
-        let update = update.build().map_err(bug)?;
+        let update = update.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
     /// Separate best, first half: the auction is only checked, unless its end moves.
-    fn check_auction(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+    fn check_auction(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, CloudError> {
         let (table, id) = (self.table("auctions"), s(&seen.auction.auction_id));
         let seen_end = seen.auction.end_time;
         let item = TransactWriteItem::builder();
@@ -214,7 +219,9 @@ impl AuctionHouse {
                 .return_values_on_condition_check_failure(
                     ReturnValuesOnConditionCheckFailure::AllOld,
                 );
-            return Ok(item.condition_check(check.build().map_err(bug)?).build());
+            return Ok(item
+                .condition_check(check.build().map_err(CloudError::bug)?)
+                .build());
         }
         let update = Update::builder()
             .table_name(table)
@@ -226,11 +233,13 @@ impl AuctionHouse {
             .expression_attribute_values(":seen_end", n(seen_end))
             .expression_attribute_values(":end", n(to.end_time))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        Ok(item.update(update.build().map_err(bug)?).build())
+        Ok(item
+            .update(update.build().map_err(CloudError::bug)?)
+            .build())
     }
 
     /// Separate best, second half.
-    fn update_best(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, Fault> {
+    fn update_best(&self, seen: &Window, to: &Accepted) -> Result<TransactWriteItem, CloudError> {
         let mut update = Update::builder()
             .table_name(self.table("best_bids"))
             .key("auction_id", s(&seen.auction.auction_id))
@@ -241,19 +250,19 @@ impl AuctionHouse {
         for (name, value) in best_values(&to.best) {
             update = update.expression_attribute_values(name, value);
         }
-        let update = update.build().map_err(bug)?;
+        let update = update.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
     /// The bid's row.
-    pub(crate) fn put_bid(&self, row: &BidState) -> Result<Put, Fault> {
+    pub(crate) fn put_bid(&self, row: &BidState) -> Result<Put, CloudError> {
         Put::builder()
             .table_name(self.table("bids"))
             .set_item(Some(to_item(row)?))
             .condition_expression(BID_GUARD)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
-            .map_err(bug)
+            .map_err(CloudError::bug)
     }
 
     /// Keeps a rejected bid for audit. It was right when it was decided: a price never falls, a
@@ -272,7 +281,7 @@ impl AuctionHouse {
         match written {
             Ok(Guard::Passed(_)) => Ok(row.outcome()?),
             Ok(Guard::Failed(old)) => first_outcome(row, &from_item(&old.unwrap_or_default())?),
-            Err(fault) => self.ask(row, fault.into()).await,
+            Err(fault) => self.ask(row, fault).await,
         }
     }
 }
@@ -287,7 +296,7 @@ enum Committed {
 
 impl BidState {
     /// The outcome that a bid's row tells.
-    pub fn outcome(&self) -> Result<BidOutcome, Fault> {
+    pub fn outcome(&self) -> Result<BidOutcome, CloudError> {
         if self.status == BidStatus::Rejected {
             return Ok(BidOutcome::Rejected(self.rejection()?));
         }
@@ -297,7 +306,7 @@ impl BidState {
                 leading,
                 price,
             }),
-            _ => Err(Fault::Corrupt(format!(
+            _ => Err(CloudError::Corrupt(format!(
                 "bid {} has no outcome",
                 self.bid_id
             ))),

@@ -1,9 +1,10 @@
 //! View bid history: the accepted bids in the order the guard gave them, or every bid for audit.
 
-use crate::items::{BidState, from_item, n, s};
-use crate::{AuctionHouse, Fault};
+use crate::AuctionHouse;
+use crate::items::BidState;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use cloud::CloudError;
+use cloud::item::{from_item, n, s};
 
 const AFTER: &str = "auction_id = :auction AND bid_sequence > :after";
 const ALL: &str = "auction_id = :auction";
@@ -14,7 +15,7 @@ impl AuctionHouse {
         &self,
         auction_id: &str,
         after: u64,
-    ) -> Result<Vec<BidState>, Fault> {
+    ) -> Result<Vec<BidState>, CloudError> {
         let query = self
             .dynamodb()
             .query()
@@ -27,7 +28,7 @@ impl AuctionHouse {
     }
 
     /// Every bid, rejected ones too, by bid id. For audit.
-    pub async fn all_bids(&self, auction_id: &str) -> Result<Vec<BidState>, Fault> {
+    pub async fn all_bids(&self, auction_id: &str) -> Result<Vec<BidState>, CloudError> {
         let query = self
             .dynamodb()
             .query()
@@ -39,7 +40,7 @@ impl AuctionHouse {
 }
 
 /// A page ends at 1 MB, however many bids there are.
-async fn all_pages(query: QueryFluentBuilder) -> Result<Vec<BidState>, Fault> {
+async fn all_pages(query: QueryFluentBuilder) -> Result<Vec<BidState>, CloudError> {
     let mut items = query.consistent_read(true).into_paginator().items().send();
     let mut bids = Vec::new();
     while let Some(item) = items.next().await {

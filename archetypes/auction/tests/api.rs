@@ -7,60 +7,36 @@ use auction::api::serve_until;
 use auction::{AuctionHouse, Layout};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use serving::client::Served;
+use std::ops::Deref;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 struct Server {
-    base: String,
-    http: reqwest::Client,
+    served: Served,
     house: AuctionHouse,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Deref for Server {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.served
+    }
 }
 
 async fn serve(layout: Layout) -> Server {
     let cloud = cloud::connect_alone_for_tests().await.unwrap();
     cloud.create_tables(auction::tables::TABLES).await.unwrap();
-    let house = AuctionHouse::new(cloud, layout);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(serve_until(house.clone(), listener, async move {
-        let _ = stopped.await;
-    }));
-    Server {
-        base,
-        http: reqwest::Client::new(),
-        house,
-        stop,
-        task,
-    }
+    serve_house(AuctionHouse::new(cloud, layout)).await
+}
+
+async fn serve_house(house: AuctionHouse) -> Server {
+    let served = Served::start(|listener, stop| serve_until(house.clone(), listener, stop)).await;
+    let served = served.unwrap();
+    Server { served, house }
 }
 
 impl Server {
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
-        let sent = self
-            .http
-            .post(format!("{}{path}", self.base))
-            .json(&body)
-            .send()
-            .await
-            .unwrap();
-        (sent.status().as_u16(), sent.json().await.unwrap())
-    }
-
-    async fn get(&self, path: &str) -> (u16, Value) {
-        let sent = self
-            .http
-            .get(format!("{}{path}", self.base))
-            .send()
-            .await
-            .unwrap();
-        (sent.status().as_u16(), sent.json().await.unwrap())
-    }
-
     async fn create(&self) -> String {
         let (status, auction) = self
             .post(
@@ -176,18 +152,7 @@ async fn a_stream_of_events_ends_with_the_auction_and_can_be_resumed() {
 #[tokio::test]
 async fn two_nodes_tell_their_subscribers_the_same() {
     let one = serve(Layout::SeparateBest).await;
-    let house = one.house.clone();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    let (stop, _stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(serve_until(house.clone(), listener, std::future::pending()));
-    let other = Server {
-        base,
-        http: reqwest::Client::new(),
-        house,
-        stop,
-        task,
-    };
+    let other = serve_house(one.house.clone()).await;
     let id = one.create().await;
     let acting = async {
         one.bid(&id, "alice", 100_00).await;
@@ -267,10 +232,5 @@ async fn stopping_ends_open_event_streams() {
         .get(format!("{}/auctions/{id}/events", server.base));
     let mut open = request.send().await.unwrap().bytes_stream();
     open.next().await.unwrap().unwrap();
-    server.stop.send(()).unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(5), server.task).await;
-    ended
-        .expect("the server stops although a stream is open")
-        .unwrap()
-        .unwrap();
+    server.served.stopped().await.unwrap();
 }

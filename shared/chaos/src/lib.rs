@@ -30,6 +30,24 @@ pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
 pub use weaken::Weaken;
 
+/// Runs tests on each of several realizations: the promises are the same. Each is a module, so
+/// that `cargo test` can be asked for one of them.
+///
+/// ```text
+/// on_each! { [pure: Realization::Pure, leased: Realization::Leased] { a_test, another_test } }
+/// ```
+#[macro_export]
+macro_rules! on_each {
+    ([$($module:ident: $value:expr),+ $(,)?] $names:tt) => {
+        $($crate::on_each! { @one $module, $value, $names })+
+    };
+    (@one $module:ident, $value:expr, { $($name:ident),+ $(,)? }) => {
+        mod $module {
+            $(#[tokio::test] async fn $name() { super::$name($value).await })+
+        }
+    };
+}
+
 /// What a schedule or a crash runs on: made afresh for each. Usually a cloud with its tables and
 /// a few items, and the service under test.
 pub trait World: Send + Sync + 'static {

@@ -8,6 +8,7 @@
 //! | somebody else's transaction held the item | [`CloudError::Conflict`] | decide again |
 //! | too much for the partition | [`CloudError::Throttled`] | slow down, then the same write again |
 //! | no answer came | [`CloudError::Unknown`] | ask what happened, by the identity the write carried |
+//! | an item does not read as its state | [`CloudError::Corrupt`] | look at the item; nothing to retry |
 //! | anything else | [`CloudError::Other`] | a bug or a wrong set-up; nothing to retry |
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -37,9 +38,24 @@ pub enum CloudError {
     /// No answer came: the write may or may not have been made.
     #[error("the outcome is unknown: {0}")]
     Unknown(String),
+    /// An item that does not read as its state.
+    #[error("an item cannot be read: {0}")]
+    Corrupt(String),
     /// A wrong request, a missing table, missing permissions.
     #[error("{0}")]
     Other(String),
+}
+
+impl CloudError {
+    /// Something kept does not read as what it should be.
+    pub fn corrupt(error: impl ToString) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+
+    /// A request the SDK would not build: a bug here, since every field is set.
+    pub fn bug(error: impl ToString) -> Self {
+        Self::Other(error.to_string())
+    }
 }
 
 impl<E, R> From<SdkError<E, R>> for CloudError
@@ -83,6 +99,25 @@ where
             // Timeouts, broken connections, unreadable answers: the request may have arrived.
             _ => Self::Unknown(chain(&error)),
         }
+    }
+}
+
+/// An answer that says no is a bug here: no command of ours is wrong by its data. Everything else
+/// means that the command may have arrived.
+#[cfg(feature = "redis")]
+impl From<redis::RedisError> for CloudError {
+    fn from(error: redis::RedisError) -> Self {
+        match error.kind() {
+            redis::ErrorKind::Server(_) | redis::ErrorKind::Parse => Self::Other(error.to_string()),
+            _ => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// No connection was made, so nothing was sent.
+impl From<crate::ConnectError> for CloudError {
+    fn from(error: crate::ConnectError) -> Self {
+        Self::Other(error.to_string())
     }
 }
 

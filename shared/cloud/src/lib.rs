@@ -8,6 +8,7 @@
 //! - [`backend`]: the switch and its three settings, embedded, docker and aws;
 //! - [`tables`]: tables as data;
 //! - [`guard`]: what became of a guarded write;
+//! - [`item`]: states as items;
 //! - [`tap`]: the seam everything passes;
 //! - [`clock`], [`ids`], [`names`]: what tests turn, count and prefix.
 
@@ -18,6 +19,7 @@ mod docker;
 mod embedded;
 pub mod guard;
 pub mod ids;
+pub mod item;
 mod metering;
 pub mod names;
 pub mod tables;

@@ -15,11 +15,9 @@ pub const LASTS: Millis = 3_600_000;
 #[macro_export]
 macro_rules! on_both_layouts {
     ($($name:ident),+ $(,)?) => {
-        mod one_item {
-            $(#[tokio::test] async fn $name() { super::$name(auction::Layout::OneItem).await })+
-        }
-        mod separate_best {
-            $(#[tokio::test] async fn $name() { super::$name(auction::Layout::SeparateBest).await })+
+        chaos::on_each! {
+            [one_item: auction::Layout::OneItem, separate_best: auction::Layout::SeparateBest]
+            { $($name),+ }
         }
     };
 }
