@@ -1,0 +1,57 @@
+//! Cancel: the user gives a hold or a purchase up, and the seats go back on sale at once.
+
+use crate::domain::{BookingStatus, Payment};
+use crate::lease::lease_keys;
+use crate::put_back::Ending;
+use crate::{BookingState, BoxOffice, OfficeError};
+use cloud::CloudError;
+use cloud::item::pause;
+
+/// What became of cancelling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cancelling {
+    /// This call cancelled it.
+    Cancelled(BookingState),
+    /// It had ended before, this way.
+    Over(BookingStatus),
+}
+
+/// How often a booking that changes while it is cancelled is looked at again.
+const ATTEMPTS: u32 = 20;
+
+impl BoxOffice {
+    /// Cancels the booking, held or confirmed. If money was captured, it stays with the processor
+    /// until [`settle`](Self::settle) gives it back; the sweeper sees to that.
+    pub async fn cancel(&self, booking_id: &str) -> Result<Cancelling, OfficeError> {
+        for attempt in 0..ATTEMPTS {
+            let now = self.now();
+            let booking = self.known_booking(booking_id).await?;
+            if let BookingStatus::Cancelled | BookingStatus::Expired = booking.status {
+                return Ok(Cancelling::Over(booking.status));
+            }
+            let ending = Ending {
+                booking: &booking,
+                to: BookingStatus::Cancelled,
+                // In both realizations: DynamoDB would refuse a seat whose hold is not over.
+                own: self.own_tickets(&booking).await?,
+                now,
+            };
+            match self.end_booking(ending).await {
+                Ok(true) => {
+                    let keys = lease_keys(&booking.lines);
+                    self.release_leases(booking_id, &keys).await;
+                    let payment = booking.payment.map(|_| Payment::Open);
+                    return Ok(Cancelling::Cancelled(BookingState {
+                        status: BookingStatus::Cancelled,
+                        payment,
+                        ..booking
+                    }));
+                }
+                Ok(false) => {}
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Err(OfficeError::Contended)
+    }
+}

@@ -1,0 +1,162 @@
+//! Confirm purchase: the hold becomes a sale, in one transaction.
+//!
+//! Every ticket HELD → SOLD and the booking IN_PROGRESS → CONFIRMED, if the hold is still this
+//! booking's and its time is not over. Whoever was displaced finds another fence on the ticket.
+
+use crate::domain::{BookingState, BookingStatus, Over, TicketState};
+use crate::items::{booking_key, ticket_key};
+use crate::lease::lease_keys;
+use crate::{BoxOffice, OfficeError};
+use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, s};
+use cloud::{CloudError, Item, Millis, Transaction};
+
+/// What became of confirming.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Confirming {
+    /// This call confirmed it.
+    Confirmed(BookingState),
+    /// It was confirmed before.
+    Before(BookingState),
+    /// It cannot be confirmed any more.
+    Refused(Over),
+}
+
+/// Still a hold, and its time is not over. The ticket bears the same time; one clause is enough,
+/// since both change together. Nobody began to pay meanwhile, and the sweeper has nothing more to
+/// do …
+const BOOKING_GUARD: &str =
+    "#status = :in_progress AND hold_expires_at > :now AND attribute_not_exists(payment)";
+const BOOKING_UPDATE: &str = "SET #status = :confirmed REMOVE due_shard, due_at";
+
+/// … or somebody did, and the sweeper has to see to it that the payment is captured.
+const PAID_GUARD: &str =
+    "#status = :in_progress AND hold_expires_at > :now AND attribute_exists(payment)";
+const PAID_UPDATE: &str = "SET #status = :confirmed, due_at = :now";
+
+/// Still the very hold this booking made. Booking and fence say the same twice: a booking holds a
+/// ticket once, and a fence belongs to one hold. Either alone would do, and both cost nothing.
+const TICKET_GUARD: &str = "#status = :held AND booking_id = :booking AND fence = :fence";
+
+const TICKET_UPDATE: &str = "SET #status = :sold, changed_at = :now REMOVE hold_expires_at";
+
+/// How often a conflict is tried again.
+const ATTEMPTS: u32 = 20;
+
+impl BoxOffice {
+    /// Confirms the booking. Any number of times: it is confirmed once.
+    pub async fn confirm(&self, booking_id: &str) -> Result<Confirming, OfficeError> {
+        let now = self.now();
+        let booking = self.known_booking(booking_id).await?;
+        self.confirm_read(booking, now).await
+    }
+
+    /// Confirms a booking as it was read. `now` is from before the read.
+    pub(crate) async fn confirm_read(
+        &self,
+        mut booking: BookingState,
+        mut now: Millis,
+    ) -> Result<Confirming, OfficeError> {
+        for attempt in 0..ATTEMPTS {
+            match booking.open_at(now) {
+                Ok(()) => {}
+                Err(Over::Confirmed) => return Ok(Confirming::Before(booking)),
+                Err(over) => return Ok(Confirming::Refused(over)),
+            }
+            match self.commit_sale(&booking, now).await {
+                Ok(Sale::Made(booking)) => {
+                    // The ticket is sold; nobody needs the lease. If this is lost, it expires.
+                    let keys = lease_keys(&booking.lines);
+                    self.release_leases(&booking.booking_id, &keys).await;
+                    return Ok(Confirming::Confirmed(booking));
+                }
+                Ok(Sale::Displaced(over)) => return Ok(Confirming::Refused(over)),
+                // Decide again on what came back with the refusal.
+                Ok(Sale::Changed(current)) => booking = current,
+                Err(CloudError::Conflict(_)) => {
+                    pause(attempt).await;
+                    now = self.now();
+                    booking = self.known_booking(&booking.booking_id).await?;
+                }
+                // It may have been made. The booking says.
+                Err(fault) => {
+                    let there = self.known_booking(&booking.booking_id).await?;
+                    return match there.status {
+                        BookingStatus::Confirmed => Ok(Confirming::Before(there)),
+                        _ => Err(fault.into()),
+                    };
+                }
+            }
+        }
+        Err(OfficeError::Contended)
+    }
+
+    async fn commit_sale(&self, booking: &BookingState, now: Millis) -> Result<Sale, CloudError> {
+        let paid = booking.payment.is_some();
+        let update = Update::builder()
+            .table_name(self.table("bookings"))
+            .set_key(Some(booking_key(&booking.booking_id)))
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":in_progress", s("IN_PROGRESS"))
+            .expression_attribute_values(":confirmed", s("CONFIRMED"))
+            .expression_attribute_values(":now", n(now))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let update = if paid {
+            update
+                .condition_expression(PAID_GUARD)
+                .update_expression(PAID_UPDATE)
+        } else {
+            update
+                .condition_expression(BOOKING_GUARD)
+                .update_expression(BOOKING_UPDATE)
+        };
+        let update = update.build().map_err(CloudError::bug)?;
+        let mut items = vec![TransactWriteItem::builder().update(update).build()];
+        let mut names = vec!["booking"];
+        for (line, fence) in booking.seats() {
+            let update = Update::builder()
+                .table_name(self.table("tickets"))
+                .set_key(Some(ticket_key(&line.block_id, &line.seat)))
+                .update_expression(TICKET_UPDATE)
+                .condition_expression(TICKET_GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":held", s("HELD"))
+                .expression_attribute_values(":sold", s("SOLD"))
+                .expression_attribute_values(":booking", s(&booking.booking_id))
+                .expression_attribute_values(":fence", n(fence))
+                .expression_attribute_values(":now", n(now))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                );
+            let update = update.build().map_err(CloudError::bug)?;
+            items.push(TransactWriteItem::builder().update(update).build());
+            names.push("ticket");
+        }
+        let cancelled = match self.cloud.transact(&names, items).await? {
+            Transaction::Committed(_) => {
+                return Ok(Sale::Made(BookingState {
+                    status: BookingStatus::Confirmed,
+                    due_shard: booking.due_shard.clone().filter(|_| paid),
+                    due_at: paid.then_some(now),
+                    ..booking.clone()
+                }));
+            }
+            Transaction::Cancelled(cancelled) => cancelled,
+        };
+        if let Some(Some(old)) = cancelled.failed("booking") {
+            return Ok(Sale::Changed(from_item(old)?));
+        }
+        let lost = cancelled.failed.iter().find_map(|(_, item)| item.as_ref());
+        let ticket: TicketState = from_item(lost.unwrap_or(&Item::new()))?;
+        let seat = ticket.name();
+        Ok(Sale::Displaced(Over::Displaced { seat }))
+    }
+}
+
+enum Sale {
+    Made(BookingState),
+    /// The booking is not what it was.
+    Changed(BookingState),
+    /// A ticket is not this booking's any more.
+    Displaced(Over),
+}

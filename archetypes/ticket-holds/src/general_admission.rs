@@ -1,0 +1,214 @@
+//! General admission: a number of tickets that nobody can tell apart, without a hot item.
+//!
+//! One counter would take a thousand units a second for the whole event, and every hold would
+//! conflict with every other. So the count is split over shards. A booking begins at the shard its
+//! id points to, takes all it needs there if it can, and gathers from several if it must. The
+//! counter has no names on it: what a hold took comes back with the end of its booking, so here
+//! a sweeper is waited for.
+
+use crate::domain::{
+    Amount, BadInput, BookingState, Line, Rejection, Rules, block_id, text, within_limit,
+};
+use crate::items::ticket_key;
+use crate::{BoxOffice, OfficeError, Reserved};
+use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, s, shard_of};
+use cloud::{CloudError, Item, Transaction};
+use serde::{Deserialize, Serialize};
+
+/// How many counters a section has. Ten take ten thousand units a second.
+pub const ADMISSION_SHARDS: u32 = 10;
+
+/// A part of a section's admissions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmissionShard {
+    /// Event and section.
+    pub block_id: String,
+    /// `ga-3`
+    pub seat: String,
+    /// What one costs.
+    pub price: Amount,
+    /// How many are left.
+    pub remaining: u32,
+}
+
+impl AdmissionShard {
+    /// A capacity, split as evenly as it goes.
+    pub(crate) fn split(
+        block_id: &str,
+        capacity: u32,
+        price: Amount,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let block_id = block_id.to_owned();
+        (0..ADMISSION_SHARDS).map(move |shard| Self {
+            block_id: block_id.clone(),
+            seat: format!("ga-{shard}"),
+            price,
+            remaining: capacity / ADMISSION_SHARDS + u32::from(shard < capacity % ADMISSION_SHARDS),
+        })
+    }
+}
+
+/// What a buyer asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAdmissions {
+    /// Made by the buyer's client: the identity of every retry.
+    pub booking_id: String,
+    /// For which event.
+    pub event_id: String,
+    /// Who.
+    pub user_id: String,
+    /// Which section.
+    pub section: String,
+    /// How many.
+    pub count: u32,
+}
+
+/// So many are there. What is left is not what was read, and need not be.
+const SHARD_GUARD: &str = "remaining >= :count";
+
+const SHARD_UPDATE: &str = "SET remaining = remaining - :count";
+
+const SHARDS: &str = "block_id = :block AND begins_with(seat, :ga)";
+
+/// How often the shards are read again before the buyer is told to come back.
+const ATTEMPTS: u32 = 20;
+
+impl BoxOffice {
+    /// Holds so many admissions. Sent again with the same `booking_id`, it says where that booking
+    /// stands.
+    pub async fn reserve_admissions(&self, new: &NewAdmissions) -> Result<Reserved, OfficeError> {
+        new.validate(&self.rules)?;
+        let block = block_id(&new.event_id, &new.section);
+        for attempt in 0..ATTEMPTS {
+            let now = self.now();
+            let shards = self.admission_shards(&block).await?;
+            if shards.is_empty() {
+                return Err(OfficeError::UnknownSection(new.section.clone()));
+            }
+            let Some(lines) = gather(&shards, &new.booking_id, new.count) else {
+                // This booking itself may be what took the last ones.
+                if let Some(there) = self.booking(&new.booking_id).await? {
+                    return sent_before(new, there);
+                }
+                let left = shards.iter().map(|shard| shard.remaining).sum();
+                return Ok(Reserved::Rejected(Rejection::SoldOut { left }));
+            };
+            let booking =
+                self.new_booking([&new.booking_id, &new.event_id, &new.user_id], lines, now);
+            let (items, names) = self.hold_admissions(&booking)?;
+            match self.cloud.transact(&names, items).await {
+                Ok(Transaction::Committed(_)) => return Ok(Reserved::Held(booking)),
+                Ok(Transaction::Cancelled(cancelled)) => {
+                    if let Some(old) = cancelled.failed("booking") {
+                        return sent_before(new, from_item(old.unwrap_or(&Item::new()))?);
+                    }
+                    if let Some(old) = cancelled.failed("allowance") {
+                        let allowance = crate::allowance::Allowance::of(old)?;
+                        if !self.make_room(&allowance, &new.booking_id).await? {
+                            return Ok(Reserved::Rejected(self.over_limit(&allowance)));
+                        }
+                    }
+                }
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                Err(fault) => {
+                    return match self.booking(&new.booking_id).await? {
+                        Some(there) => sent_before(new, there),
+                        None => Err(fault.into()),
+                    };
+                }
+            }
+        }
+        Err(OfficeError::Contended)
+    }
+
+    /// The counters of a section. Eventually consistent: the guard decides.
+    pub async fn admission_shards(&self, block: &str) -> Result<Vec<AdmissionShard>, CloudError> {
+        let found = self
+            .dynamodb()
+            .query()
+            .table_name(self.table("tickets"))
+            .key_condition_expression(SHARDS)
+            .expression_attribute_values(":block", s(block))
+            .expression_attribute_values(":ga", s("ga-"))
+            .send()
+            .await?;
+        found.items().iter().map(from_item).collect()
+    }
+
+    fn hold_admissions(
+        &self,
+        booking: &BookingState,
+    ) -> Result<(Vec<TransactWriteItem>, Vec<&'static str>), CloudError> {
+        let mut items = vec![self.put_booking(booking)?, self.take_allowance(booking)?];
+        let mut names = vec!["booking", "allowance"];
+        for line in &booking.lines {
+            let update = Update::builder()
+                .table_name(self.table("tickets"))
+                .set_key(Some(ticket_key(&line.block_id, &line.seat)))
+                .update_expression(SHARD_UPDATE)
+                .condition_expression(SHARD_GUARD)
+                .expression_attribute_values(":count", n(line.count));
+            let update = update.build().map_err(CloudError::bug)?;
+            items.push(TransactWriteItem::builder().update(update).build());
+            names.push("shard");
+        }
+        Ok((items, names))
+    }
+}
+
+/// Which shards give how many: the first that has enough, beginning at the booking's own; if none
+/// has, from one after the other.
+fn gather(shards: &[AdmissionShard], booking_id: &str, count: u32) -> Option<Vec<Line>> {
+    let first = shard_of(booking_id, shards.len() as u32) as usize;
+    let round = || shards.iter().cycle().skip(first).take(shards.len());
+    let line = |shard: &AdmissionShard, count: u32| Line {
+        block_id: shard.block_id.clone(),
+        seat: shard.seat.clone(),
+        fence: None,
+        count,
+        price: shard.price * Amount::from(count),
+    };
+    if let Some(shard) = round().find(|shard| shard.remaining >= count) {
+        return Some(vec![line(shard, count)]);
+    }
+    let mut missing = count;
+    let mut lines = Vec::new();
+    for shard in round().filter(|shard| shard.remaining > 0) {
+        let take = missing.min(shard.remaining);
+        lines.push(line(shard, take));
+        missing -= take;
+        if missing == 0 {
+            return Some(lines);
+        }
+    }
+    None
+}
+
+impl NewAdmissions {
+    fn validate(&self, rules: &Rules) -> Result<(), BadInput> {
+        text("booking_id", &self.booking_id)?;
+        text("event_id", &self.event_id)?;
+        text("user_id", &self.user_id)?;
+        text("a section", &self.section)?;
+        if self.count == 0 {
+            return Err(BadInput::NoSeats);
+        }
+        within_limit(self.count, rules)
+    }
+}
+
+fn sent_before(new: &NewAdmissions, there: BookingState) -> Result<Reserved, OfficeError> {
+    let block = block_id(&new.event_id, &new.section);
+    let same = there.user_id == new.user_id
+        && there.tickets() == new.count
+        && there
+            .lines
+            .iter()
+            .all(|line| line.fence.is_none() && line.block_id == block);
+    if same {
+        Ok(Reserved::Before(there))
+    } else {
+        Err(OfficeError::IdTaken(new.booking_id.clone()))
+    }
+}
