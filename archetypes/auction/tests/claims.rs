@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 on_both_layouts!(
@@ -185,7 +185,7 @@ async fn a_bid_id_used_for_another_bid_is_refused(layout: Layout) {
         let error = house.house.place_bid(&other).await.unwrap_err();
         assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
         // Nor is it told what became of the other one when no answer comes.
-        let _deaf = house.house.cloud().tap().install(Arc::new(Deaf));
+        let _deaf = house.house.cloud().tap().install(Arc::new(chaos::Deaf));
         let error = house.house.place_bid(&other).await.unwrap_err();
         assert!(matches!(error, AuctionError::IdTaken(_)), "{error}");
     }
@@ -231,25 +231,9 @@ async fn a_rejected_bid_is_kept_for_audit(layout: Layout) {
     assert!(history.iter().all(|bid| bid.bidder_id != "bob"));
 }
 
-/// Every answer to a write is lost, as often as the SDK sends it again.
-struct Deaf;
-
-impl Plan for Deaf {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let lost = request.is_write();
-        Box::pin(async move {
-            if lost {
-                Verdict::LoseAnswer
-            } else {
-                Verdict::Pass
-            }
-        })
-    }
-}
-
 async fn a_lost_answer_is_resolved_by_asking(layout: Layout) {
     let house = open(layout).await;
-    let deaf = house.house.cloud().tap().install(Arc::new(Deaf));
+    let deaf = house.house.cloud().tap().install(Arc::new(chaos::Deaf));
     let recording = house.house.cloud().tap().record();
     let outcome = house.place("alice", Offer::Exactly(120_00)).await;
     let asked = recording.calls().last().unwrap().shape();
@@ -780,45 +764,12 @@ async fn a_slow_read_does_not_make_a_bid_late(layout: Layout) {
     house.invariants().await.unwrap();
 }
 
-/// What AWS says to one of two transactions that meet on an item; the embedded backend never does.
-struct Conflicted {
-    operation: &'static str,
-    times: AtomicUsize,
-}
-
-impl Plan for Conflicted {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let left = |times: usize| times.checked_sub(1);
-        let hit = request.operation == self.operation
-            && self
-                .times
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
-                .is_ok();
-        let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
-        Box::pin(async move {
-            if !hit {
-                return Verdict::Pass;
-            }
-            Verdict::Answer {
-                status: 400,
-                body: json!({
-                    "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-                    "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
-                    "CancellationReasons": reasons,
-                }),
-            }
-        })
-    }
-}
-
 async fn a_conflict_with_another_transaction_is_tried_again(layout: Layout) {
     for operation in ["TransactWriteItems", "TransactGetItems"] {
         let house = open_with(layout, for_sale).await;
         let conflict = || {
-            house.house.cloud().tap().install(Arc::new(Conflicted {
-                operation,
-                times: AtomicUsize::new(2),
-            }))
+            let plan = Arc::new(chaos::Conflicts::on(operation, 2));
+            house.house.cloud().tap().install(plan)
         };
         let plan = conflict();
         let outcome = house.place("alice", Offer::Exactly(120_00)).await;

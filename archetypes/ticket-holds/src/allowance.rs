@@ -27,7 +27,7 @@ const GIVE_BACK_UPDATE: &str = "ADD tickets_taken :count DELETE counted_bookings
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Allowance {
     /// Held and owned together.
-    pub tickets_taken: u32,
+    pub tickets_taken: i64,
     /// What they were counted for. Never many: each counts at least one ticket.
     #[serde(default)]
     pub counted_bookings: BTreeSet<String>,

@@ -23,15 +23,15 @@ pub enum Confirming {
 }
 
 /// Still a hold, and its time is not over. The ticket bears the same time; one clause is enough,
-/// since both change together. Nobody began to pay meanwhile, and the sweeper has nothing more to
-/// do …
+/// since both change together. Nobody has begun to pay, and the sweeper has nothing more to do …
 const BOOKING_GUARD: &str =
     "#status = :in_progress AND hold_expires_at > :now AND attribute_not_exists(payment)";
 const BOOKING_UPDATE: &str = "SET #status = :confirmed REMOVE due_shard, due_at";
 
-/// … or somebody did, and the sweeper has to see to it that the payment is captured.
+/// … or it is paid for by the payment that was authorized, and the sweeper has to see to it that
+/// the money is captured.
 const PAID_GUARD: &str =
-    "#status = :in_progress AND hold_expires_at > :now AND attribute_exists(payment)";
+    "#status = :in_progress AND hold_expires_at > :now AND payment_id = :payment";
 const PAID_UPDATE: &str = "SET #status = :confirmed, due_at = :now";
 
 /// Still the very hold this booking made. Booking and fence say the same twice: a booking holds a
@@ -44,17 +44,30 @@ const TICKET_UPDATE: &str = "SET #status = :sold, changed_at = :now REMOVE hold_
 const ATTEMPTS: u32 = 20;
 
 impl BoxOffice {
-    /// Confirms the booking. Any number of times: it is confirmed once.
+    /// Confirms the booking. Any number of times: it is confirmed once. One that somebody is paying
+    /// for is not confirmed without the money.
     pub async fn confirm(&self, booking_id: &str) -> Result<Confirming, OfficeError> {
         let now = self.now();
         let booking = self.known_booking(booking_id).await?;
-        self.confirm_read(booking, now).await
+        self.confirm_read(booking, None, now).await
+    }
+
+    /// Confirms a booking that is paid for by this payment, which is authorized.
+    pub async fn confirm_paid(
+        &self,
+        booking_id: &str,
+        payment_id: &str,
+    ) -> Result<Confirming, OfficeError> {
+        let now = self.now();
+        let booking = self.known_booking(booking_id).await?;
+        self.confirm_read(booking, Some(payment_id), now).await
     }
 
     /// Confirms a booking as it was read. `now` is from before the read.
     pub(crate) async fn confirm_read(
         &self,
         mut booking: BookingState,
+        paid: Option<&str>,
         mut now: Millis,
     ) -> Result<Confirming, OfficeError> {
         for attempt in 0..ATTEMPTS {
@@ -63,6 +76,11 @@ impl BoxOffice {
                 Err(Over::Confirmed) => return Ok(Confirming::Before(booking)),
                 Err(over) => return Ok(Confirming::Refused(over)),
             }
+            if booking.payment_id.as_deref() != paid {
+                return Ok(Confirming::Refused(Over::PaymentUnderWay));
+            }
+            // The time of the write, not of the read: who was slow in between is late.
+            now = self.now();
             match self.commit_sale(&booking, now).await {
                 Ok(Sale::Made(booking)) => {
                     // The ticket is sold; nobody needs the lease. If this is lost, it expires.
@@ -92,7 +110,6 @@ impl BoxOffice {
     }
 
     async fn commit_sale(&self, booking: &BookingState, now: Millis) -> Result<Sale, CloudError> {
-        let paid = booking.payment.is_some();
         let update = Update::builder()
             .table_name(self.table("bookings"))
             .set_key(Some(booking_key(&booking.booking_id)))
@@ -101,10 +118,11 @@ impl BoxOffice {
             .expression_attribute_values(":confirmed", s("CONFIRMED"))
             .expression_attribute_values(":now", n(now))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let update = if paid {
+        let update = if let Some(payment_id) = &booking.payment_id {
             update
                 .condition_expression(PAID_GUARD)
                 .update_expression(PAID_UPDATE)
+                .expression_attribute_values(":payment", s(payment_id))
         } else {
             update
                 .condition_expression(BOOKING_GUARD)
@@ -134,10 +152,11 @@ impl BoxOffice {
         }
         let cancelled = match self.cloud.transact(&names, items).await? {
             Transaction::Committed(_) => {
+                let paid = booking.payment_id.is_some();
                 return Ok(Sale::Made(BookingState {
                     status: BookingStatus::Confirmed,
                     due_shard: booking.due_shard.clone().filter(|_| paid),
-                    due_at: paid.then_some(now),
+                    due_at: Some(now).filter(|_| paid),
                     ..booking.clone()
                 }));
             }

@@ -297,13 +297,13 @@ pub enum Rejection {
         /// How many one may have.
         limit: u32,
         /// How many this one has.
-        taken: u32,
+        taken: i64,
     },
     /// Not so many admissions left.
     #[error("only {left} admissions are left")]
     SoldOut {
         /// How many there are.
-        left: u32,
+        left: i64,
     },
 }
 
@@ -349,6 +349,9 @@ pub enum Over {
     /// It is bought.
     #[error("the booking is confirmed")]
     Confirmed,
+    /// Somebody is paying for it.
+    #[error("a payment for the booking is under way")]
+    PaymentUnderWay,
 }
 
 impl BookingState {

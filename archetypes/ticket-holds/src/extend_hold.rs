@@ -18,8 +18,8 @@ pub enum Extension {
 }
 
 /// Still a hold with time left, and never extended.
-const BOOKING_GUARD: &str = "#status = :in_progress AND hold_expires_at = :seen \
-     AND hold_expires_at > :now AND attribute_not_exists(was_extended)";
+const BOOKING_GUARD: &str = "#status = :in_progress AND hold_expires_at > :now \
+     AND attribute_not_exists(was_extended)";
 
 const BOOKING_UPDATE: &str = "SET hold_expires_at = :until, due_at = :until, was_extended = :true";
 
@@ -43,6 +43,8 @@ impl BoxOffice {
                 return Ok(Extension::Before(booking.hold_expires_at));
             }
             let until = booking.hold_expires_at + self.rules.extension_ms;
+            // The time of the write, not of the read: who was slow in between is late.
+            let now = self.now();
             let update = Update::builder()
                 .table_name(self.table("bookings"))
                 .set_key(Some(booking_key(booking_id)))
@@ -50,7 +52,6 @@ impl BoxOffice {
                 .condition_expression(BOOKING_GUARD)
                 .expression_attribute_names("#status", "status")
                 .expression_attribute_values(":in_progress", s("IN_PROGRESS"))
-                .expression_attribute_values(":seen", n(booking.hold_expires_at))
                 .expression_attribute_values(":now", n(now))
                 .expression_attribute_values(":until", n(until))
                 .expression_attribute_values(

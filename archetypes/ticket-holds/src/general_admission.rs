@@ -29,7 +29,7 @@ pub struct AdmissionShard {
     /// What one costs.
     pub price: Amount,
     /// How many are left.
-    pub remaining: u32,
+    pub remaining: i64,
 }
 
 impl AdmissionShard {
@@ -44,7 +44,8 @@ impl AdmissionShard {
             block_id: block_id.clone(),
             seat: format!("ga-{shard}"),
             price,
-            remaining: capacity / ADMISSION_SHARDS + u32::from(shard < capacity % ADMISSION_SHARDS),
+            remaining: i64::from(capacity / ADMISSION_SHARDS)
+                + i64::from(shard < capacity % ADMISSION_SHARDS),
         })
     }
 }
@@ -169,13 +170,13 @@ fn gather(shards: &[AdmissionShard], booking_id: &str, count: u32) -> Option<Vec
         count,
         price: shard.price * Amount::from(count),
     };
-    if let Some(shard) = round().find(|shard| shard.remaining >= count) {
+    if let Some(shard) = round().find(|shard| shard.remaining >= i64::from(count)) {
         return Some(vec![line(shard, count)]);
     }
     let mut missing = count;
     let mut lines = Vec::new();
     for shard in round().filter(|shard| shard.remaining > 0) {
-        let take = missing.min(shard.remaining);
+        let take = missing.min(u32::try_from(shard.remaining).unwrap_or(u32::MAX));
         lines.push(line(shard, take));
         missing -= take;
         if missing == 0 {

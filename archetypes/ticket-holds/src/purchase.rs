@@ -42,10 +42,8 @@ pub enum Purchase {
     Bought(BookingState),
     /// The card was declined. The hold stays; another payment may be tried.
     Declined,
-    /// The hold was over. Nothing was charged.
+    /// The hold was over, or another payment for it is under way. Nothing was charged.
     Refused(Over),
-    /// Another payment for this booking is under way.
-    AnotherPayment,
 }
 
 /// Still a hold with time left, and no other payment for it.
@@ -79,10 +77,9 @@ impl BoxOffice {
         let booking = match self.start_payment(booking_id, payment_id).await? {
             Ok(booking) => booking,
             Err(there) if there.payment_id.as_deref() != Some(payment_id) => {
-                return Ok(match there.open_at(now) {
-                    Ok(()) => Purchase::AnotherPayment,
-                    Err(over) => Purchase::Refused(over),
-                });
+                let over = there.open_at(now).err();
+                let why = over.unwrap_or(Over::PaymentUnderWay);
+                return Ok(Purchase::Refused(why));
             }
             // Ours, and past the point where it could be started: sent again.
             Err(there) => {
@@ -97,7 +94,7 @@ impl BoxOffice {
         if !cards.authorize(payment_id, booking.total, card).await? {
             return self.declined(booking_id, payment_id).await;
         }
-        match self.confirm_read(booking, now).await? {
+        match self.confirm_read(booking, Some(payment_id), now).await? {
             Confirming::Confirmed(booking) | Confirming::Before(booking) => {
                 let settled = self.settle(cards, &booking).await?;
                 Ok(Purchase::Bought(settled))

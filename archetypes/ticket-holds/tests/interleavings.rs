@@ -8,10 +8,10 @@ mod venue;
 
 use chaos::Interleave;
 use std::collections::BTreeSet;
-use ticket_holds::{Cancelling, Confirming, Expiry, Realization};
+use ticket_holds::{Cancelling, Expiry, Realization};
 use venue::{
     Told, Venue, buyer, canceller, checked, confirmer, expirer, extender, forget, held, held_alone,
-    late_reserver, open, paying, reserver,
+    late_reserver, open, payer, paying, reserver,
 };
 
 in_both_realizations!(
@@ -213,17 +213,6 @@ async fn when_redis_forgets_between_two_reservers_one_holds() {
         "alice is told held, bob holds, redis is done",
     ];
     explore(actors, &ends).await;
-}
-
-/// Somebody goes on with a payment whose office died after the authorization.
-fn payer(actors: Interleave<Venue, Told>) -> Interleave<Venue, Told> {
-    actors.actor("alice", |venue| async move {
-        let told = venue.office.confirm(&venue.id("alice")).await.unwrap();
-        if let Confirming::Confirmed(booking) = &told {
-            venue.office.settle(&venue.cards, booking).await.unwrap();
-        }
-        Told::Confirm(told)
-    })
 }
 
 /// Authorized, confirmed, captured; expired and given back: never captured and expired.

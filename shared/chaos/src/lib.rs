@@ -6,10 +6,11 @@
 //! - [`Interleave`]: every order of the calls of two or three actions. Proves, for those actions.
 //! - [`CrashSweep`]: the process dies before and after every call; then recovery; then the check.
 //! - [`Faults`]: throttling, lost requests, lost answers, stale indexes, duplicate messages, by seed.
+//! - [`Deaf`], [`Conflicts`]: no answer to any write; conflicts with other transactions.
 //! - [`Heat`]: what one partition key may take in a second.
 //! - [`Weaken`]: a guard that no longer guards. Some test must then fail.
 //!
-//! The first three drive code; the last three are plans. A plan is put in charge of a cloud with
+//! The first three drive code; the others are plans. A plan is put in charge of a cloud with
 //! `cloud.tap().install(plan)`, or of every run of an [`Interleave`] or [`CrashSweep`] with their
 //! `under`. Do not install plans in the set-up of those two: the tap lets the first plan that
 //! neither passes nor rewrites a call decide alone, so the call would be neither held nor counted.
@@ -20,6 +21,7 @@ mod faults;
 mod heat;
 mod interleave;
 mod race;
+mod refusals;
 mod story;
 mod weaken;
 
@@ -28,6 +30,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
+pub use refusals::{Conflicts, Deaf};
 pub use weaken::Weaken;
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so

@@ -70,10 +70,15 @@ impl Weaken {
         };
         // The clause may be broken over lines in the source.
         let condition = spaced(condition);
-        let always = format!("(({clause}) OR {TAUTOLOGY})");
         let start = find_clause(&condition, clause)?;
         let (before, rest) = condition.split_at(start);
-        Some(format!("{before}{always}{}", &rest[clause.len()..]))
+        let after = &rest[clause.len()..];
+        let always = format!("({clause}) OR {TAUTOLOGY}");
+        // DynamoDB refuses parentheses around parentheses.
+        if before.ends_with('(') && after.starts_with(')') {
+            return Some(format!("{before}{always}{after}"));
+        }
+        Some(format!("{before}({always}){after}"))
     }
 
     fn rewrite(&self, request: &Request) -> Option<Value> {
@@ -144,5 +149,8 @@ mod tests {
         let expected = format!("best < :newest AND ((best < :new) OR {TAUTOLOGY}) AND open");
         assert_eq!(weakened.as_deref(), Some(expected.as_str()));
         assert_eq!(weaken.weakened("nbest < :new", None), None);
+        let weakened = weaken.weakened("open AND (best < :new)", None);
+        let expected = format!("open AND ((best < :new) OR {TAUTOLOGY})");
+        assert_eq!(weakened.as_deref(), Some(expected.as_str()));
     }
 }

@@ -5,8 +5,10 @@ use aws_sdk_dynamodb::types::AttributeValue::S;
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use chaos::{Interleave, World};
 use cloud::item::from_item;
+use cloud::tap::{Call, Plan, Request, Verdict};
 use cloud::{Clock, Cloud, CloudError, Item};
 use futures::future::BoxFuture;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use ticket_holds::allowance::Allowance;
 use ticket_holds::domain::{HOLD_MS, Line, Payment, TicketState, TicketStatus, block_id};
@@ -124,8 +126,8 @@ pub async fn paying(realization: Realization) -> Venue {
     venue
 }
 
-/// A processor that answers, and nobody is there to hear it.
-struct DiesAfterAuthorize(SandboxCards);
+/// A processor that says yes, and nobody is there to hear it.
+pub struct DiesAfterAuthorize(pub SandboxCards);
 
 impl Cards for DiesAfterAuthorize {
     fn authorize<'a>(
@@ -135,7 +137,9 @@ impl Cards for DiesAfterAuthorize {
         card: &'a str,
     ) -> BoxFuture<'a, Result<bool, CloudError>> {
         Box::pin(async move {
-            self.0.authorize(payment_id, amount, card).await?;
+            if !self.0.authorize(payment_id, amount, card).await? {
+                return Ok(false);
+            }
             Err(CloudError::Unknown("nobody heard the answer".into()))
         })
     }
@@ -146,6 +150,37 @@ impl Cards for DiesAfterAuthorize {
 
     fn give_back<'a>(&'a self, payment_id: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         self.0.give_back(payment_id)
+    }
+}
+
+/// A plan under which ten minutes pass between a read and what is done about it.
+pub struct SlowWrite {
+    clock: Clock,
+    done: AtomicBool,
+}
+
+impl SlowWrite {
+    pub fn of(venue: &Venue) -> Self {
+        Self {
+            clock: venue.office.cloud().clock().clone(),
+            done: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Plan for SlowWrite {
+    fn before<'a>(&'a self, _request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async { Verdict::Pass })
+    }
+
+    /// After the read, so that the time of the write is later.
+    fn after<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if call.request.operation == "GetItem" && !self.done.swap(true, Ordering::SeqCst) {
+                self.clock
+                    .advance(Duration::from_millis(HOLD_MS as u64 + 1));
+            }
+        })
     }
 }
 
@@ -427,12 +462,18 @@ impl Venue {
         let allowance: Allowance =
             found.map_or(Allowance::default(), |item| from_item(item).unwrap());
         let counted = allowance.counted_bookings.contains(&booking.booking_id);
-        let taken = if live { booking.tickets() } else { 0 };
+        let taken = if live {
+            i64::from(booking.tickets())
+        } else {
+            0
+        };
         ensure(counted == live && allowance.tickets_taken == taken, || {
             format!("{user} has {taken} tickets, and {allowance:?} was counted")
         })?;
         let Some(payment_id) = &booking.payment_id else {
-            return Ok(());
+            return ensure(!open, || {
+                format!("{user}'s payment is open, and nobody knows which")
+            });
         };
         let cards = SandboxCards::new(self.office.cloud().beside_tap());
         let charge = cards.charge(payment_id).await.unwrap();
@@ -453,7 +494,10 @@ impl Venue {
 }
 
 fn floor_invariants(shards: &[AdmissionShard], bookings: &[BookingState]) -> Result<(), String> {
-    let left: u32 = shards.iter().map(|shard| shard.remaining).sum();
+    let left: i64 = shards.iter().map(|shard| shard.remaining).sum();
+    ensure(shards.iter().all(|shard| shard.remaining >= 0), || {
+        format!("more admissions were taken than there are: {shards:?}")
+    })?;
     let live = |booking: &&BookingState| {
         matches!(
             booking.status,
@@ -465,7 +509,7 @@ fn floor_invariants(shards: &[AdmissionShard], bookings: &[BookingState]) -> Res
         .filter(|line| line.fence.is_none())
         .map(|line| line.count)
         .sum();
-    ensure(left + taken == ADMISSIONS, || {
+    ensure(left + i64::from(taken) == i64::from(ADMISSIONS), || {
         format!("{left} admissions are left and {taken} taken, of {ADMISSIONS}")
     })
 }
@@ -513,6 +557,7 @@ impl Told {
             Self::Confirm(Confirming::Confirmed(_)) => "confirms",
             Self::Confirm(Confirming::Before(_)) => "confirmed before",
             Self::Confirm(Confirming::Refused(Over::Displaced { .. })) => "is displaced",
+            Self::Confirm(Confirming::Refused(Over::PaymentUnderWay)) => "must wait",
             Self::Confirm(Confirming::Refused(_)) => "is too late",
             Self::Expire(Expiry::Expired(_)) => "expires",
             Self::Expire(Expiry::NotDue { .. }) => "finds it not due",
@@ -525,7 +570,6 @@ impl Told {
             Self::Purchase(Purchase::Bought(_)) => "buys",
             Self::Purchase(Purchase::Declined) => "is declined",
             Self::Purchase(Purchase::Refused(_)) => "pays nothing",
-            Self::Purchase(Purchase::AnotherPayment) => "is paying already",
             Self::Nothing => "is done",
         }
     }
@@ -566,6 +610,13 @@ pub fn checked(actors: Interleave<Venue, Told>) -> Interleave<Venue, Told> {
                 }
                 Told::Confirm(Confirming::Refused(_)) | Told::Purchase(Purchase::Refused(_)) => {
                     status == Some(BookingStatus::Confirmed)
+                }
+                // Who was given more time has the seat for that time.
+                Told::Extend(Extension::Until(until)) if !cancelled => {
+                    let ticket = venue.ticket(1).await;
+                    ticket.booking_id.as_ref() != Some(&booking_id)
+                        || ticket.hold_expires_at != Some(*until)
+                        || status != Some(BookingStatus::InProgress)
                 }
                 _ => false,
             };
@@ -637,5 +688,17 @@ pub fn extender(actors: Interleave<Venue, Told>, name: &'static str) -> Interlea
 pub fn buyer(actors: Interleave<Venue, Told>, name: &'static str) -> Interleave<Venue, Told> {
     actors.actor(name, move |venue| async move {
         Told::Purchase(venue.purchase(name).await)
+    })
+}
+
+/// Somebody goes on with a payment whose office died after the authorization.
+pub fn payer(actors: Interleave<Venue, Told>) -> Interleave<Venue, Told> {
+    actors.actor("alice", |venue| async move {
+        let (booking, payment) = (venue.id("alice"), venue.payment_id("alice"));
+        let told = venue.office.confirm_paid(&booking, &payment).await.unwrap();
+        if let Confirming::Confirmed(booking) = &told {
+            venue.office.settle(&venue.cards, booking).await.unwrap();
+        }
+        Told::Confirm(told)
     })
 }
