@@ -5,7 +5,7 @@
 
 use cloud::item::shard_of;
 use cloud::tables::{Billing, Index, Key, Projection, Scope, Table, attribute};
-use walkthrough::{Action, Machine};
+use walkthrough::{Action, Calls, Machine, Transition};
 
 /// How many keys the index of due bookings is spread over. A sweeper asks each of them; every hold
 /// is written to one. Four take 4,000 holds a second.
@@ -205,7 +205,272 @@ pub const SANDBOX_CHARGES: Table = Table {
 pub const TABLES: &[Table] = &[TICKETS, BOOKINGS, ALLOWANCES, EVENTS, SANDBOX_CHARGES];
 
 /// What each action writes, in both layers, and the calls it may make. The names are the documents'.
-pub const ACTIONS: &[Action] = &[];
+pub const ACTIONS: &[Action] = &[
+    Action {
+        name: "create event",
+        entities: &["TicketInventoryState"],
+        abstract_layer: "create target, insert/create inventory (beyond the documents)",
+        concrete_layer: "PutItem on events, then transactions of up to 100 Puts on tickets, each if attribute_not_exists",
+        calls: &[Calls {
+            when: "any",
+            sequence: &[
+                "PutItem events if",
+                "TransactWriteItems [Put tickets if, Put tickets if *] *",
+            ],
+        }],
+    },
+    Action {
+        name: "reserve seat",
+        entities: &["TicketHoldState", "TicketInventoryState", "BookingState"],
+        abstract_layer: "state transition, guarded exclusive hold; with leases: temporary lease + workflow create",
+        concrete_layer: "one transaction: ticket AVAILABLE or expired → HELD with booking_id, hold_expires_at and the next fence; Put booking IN_PROGRESS; count it for the user. With leases: SET NX PX for each seat first, in one script",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &[READ_FOR_HOLD, HOLD],
+            },
+            Calls {
+                when: "leased",
+                sequence: &["EVAL ticket:{seat}", READ_FOR_HOLD, HOLD],
+            },
+        ],
+    },
+    Action {
+        name: "reject competing reserver",
+        entities: &["TicketInventoryState", "TicketHoldState"],
+        abstract_layer: "fail competing hold",
+        concrete_layer: "the read shows HELD and not expired, or SOLD; in a race the condition fails and brings the ticket. With leases: the script finds another booking in the key",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &[READ_FOR_HOLD],
+            },
+            Calls {
+                when: "pure, overtaken between read and write",
+                sequence: &[
+                    "BatchGetItem [Get bookings, Get tickets] ×2",
+                    "TransactWriteItems [Put bookings if, Update allowances if, Update tickets if] ×2",
+                ],
+            },
+            Calls {
+                when: "leased",
+                sequence: &["EVAL ticket:{seat}"],
+            },
+            Calls {
+                when: "leased, and the lease was lost",
+                sequence: &["EVAL ticket:{seat}", READ_FOR_HOLD, "EVAL ticket:{seat}"],
+            },
+        ],
+    },
+    Action {
+        name: "view seat availability",
+        entities: &["TicketInventoryState"],
+        abstract_layer: "read source",
+        concrete_layer: "GetItem or Query on tickets; hold_expires_at says what an expired HELD is. With leases: MGET of the keys, laid over it",
+        calls: &[
+            Calls {
+                when: "pure, one seat",
+                sequence: &["GetItem tickets"],
+            },
+            Calls {
+                when: "pure, a section",
+                sequence: &["GetItem events", "Query tickets *"],
+            },
+            Calls {
+                when: "leased, one seat",
+                sequence: &["GetItem tickets", "MGET ticket:{seat}"],
+            },
+            Calls {
+                when: "leased, a section",
+                sequence: &["GetItem events", "Query tickets", "MGET ticket:{seat}"],
+            },
+        ],
+    },
+    Action {
+        name: "confirm purchase",
+        entities: &["BookingState", "TicketInventoryState"],
+        abstract_layer: "state transition, guarded confirm/commit",
+        concrete_layer: "one transaction: booking IN_PROGRESS → CONFIRMED if hold_expires_at > now; each ticket HELD → SOLD if booking_id and fence are the booking's. With leases: compare-and-delete after it",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &["GetItem bookings", SELL],
+            },
+            Calls {
+                when: "leased",
+                sequence: &["GetItem bookings", SELL, "EVAL ticket:{seat}"],
+            },
+        ],
+    },
+    Action {
+        name: "release stale hold",
+        entities: &["TicketHoldState", "TicketInventoryState", "BookingState"],
+        abstract_layer: "state transition, timed release / expiry",
+        concrete_layer: "Query the sparse due index; then one transaction: booking → EXPIRED if status and hold_expires_at are the ones read; the tickets that still bear its fence → AVAILABLE. With leases the keys expire by themselves, and only the booking is written",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &[
+                    "Query bookings/due ×4",
+                    "GetItem bookings",
+                    "BatchGetItem [Get tickets *]",
+                    "TransactWriteItems [Update bookings if, Update allowances, Update tickets if *]",
+                ],
+            },
+            Calls {
+                when: "leased",
+                sequence: &[
+                    "Query bookings/due ×4",
+                    "GetItem bookings",
+                    "TransactWriteItems [Update bookings if, Update allowances]",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "extend hold",
+        entities: &["TicketHoldState", "BookingState"],
+        abstract_layer: "state transition, guarded renewal of a lease (beyond the documents)",
+        concrete_layer: "one transaction: hold_expires_at later on booking and tickets, if there is time left and it was never extended. With leases: compare-and-PEXPIRE after it",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &["GetItem bookings", SELL],
+            },
+            Calls {
+                when: "leased",
+                sequence: &["GetItem bookings", SELL, "EVAL ticket:{seat}"],
+            },
+        ],
+    },
+    Action {
+        name: "cancel booking",
+        entities: &["BookingState", "TicketInventoryState"],
+        abstract_layer: "state transition, release (beyond the documents)",
+        concrete_layer: "one transaction: booking → CANCELLED; its tickets, held or sold, → AVAILABLE. With leases: compare-and-delete after it",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &[
+                    "GetItem bookings",
+                    "BatchGetItem [Get tickets *]",
+                    "TransactWriteItems [Update bookings if, Update allowances, Update tickets if *]",
+                ],
+            },
+            Calls {
+                when: "leased",
+                sequence: &[
+                    "GetItem bookings",
+                    "BatchGetItem [Get tickets *]",
+                    "TransactWriteItems [Update bookings if, Update allowances, Update tickets if *]",
+                    "EVAL ticket:{seat}",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "reserve general admission",
+        entities: &["TicketInventoryState", "BookingState"],
+        abstract_layer: "state transition, guarded decrement of a sharded counter (beyond the documents)",
+        concrete_layer: "Query the ten counters of the section; one transaction: remaining − count if remaining >= count, on one of them or on several",
+        calls: &[Calls {
+            when: "any",
+            sequence: &[
+                "Query tickets",
+                "TransactWriteItems [Put bookings if, Update allowances if, Update tickets if *]",
+            ],
+        }],
+    },
+    Action {
+        name: "purchase with a card",
+        entities: &["BookingState", "TicketInventoryState"],
+        abstract_layer: "process: authorize → confirm → capture (beyond the documents)",
+        concrete_layer: "say on the booking that a payment is open; authorize; confirm; capture; say that it is settled. The sandbox's ledger stands for the processor",
+        calls: &[
+            Calls {
+                when: "bought",
+                sequence: &[
+                    "UpdateItem bookings if",
+                    "PutItem sandbox_charges if",
+                    SELL,
+                    "UpdateItem sandbox_charges if",
+                    "UpdateItem bookings if",
+                ],
+            },
+            Calls {
+                when: "declined",
+                sequence: &[
+                    "UpdateItem bookings if",
+                    "PutItem sandbox_charges if",
+                    "UpdateItem bookings if",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "settle payment",
+        entities: &["BookingState"],
+        abstract_layer: "process: finish what somebody left (beyond the documents)",
+        concrete_layer: "the sweeper finds CANCELLED or EXPIRED with an open payment and gives the money back; finds CONFIRMED with one and captures it",
+        calls: &[Calls {
+            when: "refund",
+            sequence: &[
+                "Query bookings/due ×4",
+                "GetItem bookings ×2",
+                "UpdateItem sandbox_charges if ×2",
+                "UpdateItem bookings if",
+            ],
+        }],
+    },
+    Action {
+        name: "view seat-map changes",
+        entities: &["TicketInventoryState"],
+        abstract_layer: "read source on a change index (beyond the documents)",
+        concrete_layer: "Query on tickets/by_change by section, changed_at > since, consistent",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["GetItem events", "Query tickets/by_change *"],
+        }],
+    },
+];
+
+const READ_FOR_HOLD: &str = "BatchGetItem [Get bookings, Get tickets *]";
+const HOLD: &str =
+    "TransactWriteItems [Put bookings if, Update allowances if, Update tickets if *]";
+const SELL: &str = "TransactWriteItems [Update bookings if, Update tickets if *]";
 
 /// The states and what moves them.
-pub const MACHINES: &[Machine] = &[];
+pub const MACHINES: &[Machine] = &[
+    Machine {
+        entity: "TicketInventoryState",
+        states: &["AVAILABLE", "HELD", "SOLD"],
+        transitions: &[
+            step("", "AVAILABLE", "create event"),
+            step("AVAILABLE", "HELD", "reserve seat"),
+            step("HELD", "HELD", "reserve seat"),
+            step("HELD", "HELD", "extend hold"),
+            step("HELD", "SOLD", "confirm purchase"),
+            step("HELD", "AVAILABLE", "release stale hold"),
+            step("HELD", "AVAILABLE", "cancel booking"),
+            step("SOLD", "AVAILABLE", "cancel booking"),
+        ],
+    },
+    Machine {
+        entity: "BookingState",
+        states: &["IN_PROGRESS", "CONFIRMED", "EXPIRED", "CANCELLED"],
+        transitions: &[
+            step("", "IN_PROGRESS", "reserve seat"),
+            step("", "IN_PROGRESS", "reserve general admission"),
+            step("IN_PROGRESS", "IN_PROGRESS", "extend hold"),
+            step("IN_PROGRESS", "CONFIRMED", "confirm purchase"),
+            step("IN_PROGRESS", "CONFIRMED", "purchase with a card"),
+            step("IN_PROGRESS", "EXPIRED", "release stale hold"),
+            step("IN_PROGRESS", "CANCELLED", "cancel booking"),
+            step("CONFIRMED", "CANCELLED", "cancel booking"),
+        ],
+    },
+];
+
+const fn step(from: &'static str, to: &'static str, action: &'static str) -> Transition {
+    Transition { from, to, action }
+}
