@@ -14,7 +14,8 @@ use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, Transact
 use cloud::item::{from_item, pause, s, to_item};
 use cloud::{CloudError, Guard, Guarded, Item};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 
 /// What a section sells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +84,7 @@ impl BoxOffice {
         for batch in event.items()?.chunks(BATCH) {
             self.create_tickets(batch).await?;
         }
+        self.events.keep(event);
         Ok(())
     }
 
@@ -112,6 +114,9 @@ impl BoxOffice {
     pub async fn event(&self, event_id: &str) -> Result<NewEvent, OfficeError> {
         let unknown = || OfficeError::UnknownEvent(event_id.chars().take(MAX_TEXT).collect());
         text("event_id", event_id).map_err(|_| unknown())?;
+        if let Some(event) = self.events.get(event_id) {
+            return Ok(event);
+        }
         let found = self
             .dynamodb()
             .get_item()
@@ -120,7 +125,31 @@ impl BoxOffice {
             .send()
             .await
             .map_err(CloudError::from)?;
-        Ok(from_item(&found.item.ok_or_else(unknown)?)?)
+        let event = from_item(&found.item.ok_or_else(unknown)?)?;
+        self.events.keep(&event);
+        Ok(event)
+    }
+}
+
+/// The events that a process has seen. A cache without an end: what never changes never goes stale.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventCache(Arc<Mutex<HashMap<String, NewEvent>>>);
+
+impl EventCache {
+    /// How many are kept. Beyond that it begins anew.
+    const MOST: usize = 1_000;
+
+    fn get(&self, event_id: &str) -> Option<NewEvent> {
+        self.0.lock().ok()?.get(event_id).cloned()
+    }
+
+    fn keep(&self, event: &NewEvent) {
+        if let Ok(mut events) = self.0.lock() {
+            if events.len() >= Self::MOST {
+                events.clear();
+            }
+            events.insert(event.event_id.clone(), event.clone());
+        }
     }
 }
 

@@ -41,6 +41,7 @@ pub use reserve::Reserved;
 pub use walkthrough::archetype;
 
 use cloud::{Cloud, CloudError, Millis};
+use create_event::EventCache;
 use domain::BadInput;
 
 /// What says no to a competing reserver first. Both keep the same promises; they differ in price.
@@ -58,6 +59,8 @@ pub struct BoxOffice {
     cloud: Cloud,
     realization: Realization,
     rules: Rules,
+    /// Events never change, so each is read once by a process.
+    events: EventCache,
 }
 
 impl BoxOffice {
@@ -72,6 +75,7 @@ impl BoxOffice {
             cloud,
             realization,
             rules,
+            events: EventCache::default(),
         }
     }
 

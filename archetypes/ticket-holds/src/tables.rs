@@ -274,7 +274,7 @@ pub const ACTIONS: &[Action] = &[
             },
             Calls {
                 when: "pure, a section",
-                sequence: &["GetItem events", "Query tickets *"],
+                sequence: &["GetItem events *", "Query tickets *"],
             },
             Calls {
                 when: "leased, one seat",
@@ -282,7 +282,7 @@ pub const ACTIONS: &[Action] = &[
             },
             Calls {
                 when: "leased, a section",
-                sequence: &["GetItem events", "Query tickets", "MGET ticket:{seat}"],
+                sequence: &["GetItem events *", "Query tickets", "MGET ticket:{seat}"],
             },
         ],
     },
@@ -429,7 +429,7 @@ pub const ACTIONS: &[Action] = &[
         concrete_layer: "Query on tickets/by_change by section, changed_at > since, consistent",
         calls: &[Calls {
             when: "any",
-            sequence: &["GetItem events", "Query tickets/by_change *"],
+            sequence: &["GetItem events *", "Query tickets/by_change *"],
         }],
     },
 ];

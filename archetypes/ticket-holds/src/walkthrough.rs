@@ -59,12 +59,6 @@ const WORKLOAD: Workload = Workload {
             why: "a local index shares its table's partition key",
         },
         Skew {
-            resource: "events",
-            action: "",
-            hottest: 1.0,
-            why: "one event is on sale; it never changes, so a cache in each process answers",
-        },
-        Skew {
             resource: "bookings/due",
             action: "",
             hottest: 0.25,
