@@ -6,9 +6,8 @@
 
 use crate::domain::{Amount, BookingStatus, Line};
 use crate::sandbox_cards::SandboxCards;
-use crate::seat_changes::SeatChanges;
 use crate::tables::TABLES;
-use crate::view_seats::SeatView;
+use crate::view_seats::SeatMap;
 use crate::{
     BookingState, BoxOffice, Cancelling, Confirming, Extension, NewAdmissions, NewBooking,
     NewEvent, NewSection, OfficeError, Purchase, Realization, Reserved, Seat, Tickets,
@@ -51,7 +50,7 @@ pub fn app(office: BoxOffice) -> Router {
     with_fallbacks(router)
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventBody {
     event_id: String,
@@ -59,15 +58,39 @@ struct EventBody {
     sections: Vec<SectionBody>,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SectionBody {
     name: String,
     price: Amount,
     /// Either numbered seats …
+    #[serde(skip_serializing_if = "Option::is_none")]
     seats: Option<u32>,
     /// … or general admissions.
+    #[serde(skip_serializing_if = "Option::is_none")]
     admissions: Option<u32>,
+}
+
+impl From<NewEvent> for EventBody {
+    fn from(event: NewEvent) -> Self {
+        let section = |section: NewSection| {
+            let (seats, admissions) = match section.tickets {
+                Tickets::Seats(seats) => (Some(seats), None),
+                Tickets::Admissions(admissions) => (None, Some(admissions)),
+            };
+            SectionBody {
+                name: section.name,
+                price: section.price,
+                seats,
+                admissions,
+            }
+        };
+        Self {
+            event_id: event.event_id,
+            name: event.name,
+            sections: event.sections.into_iter().map(section).collect(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -109,9 +132,11 @@ struct BookingView {
     hold_expires_at: Option<Millis>,
 }
 
-impl From<BookingState> for BookingView {
-    fn from(booking: BookingState) -> Self {
+impl BookingView {
+    /// A hold whose time is over is shown as what it is, whether or not a sweeper has been there.
+    fn at(booking: BookingState, now: Millis) -> Self {
         let held = booking.status == BookingStatus::InProgress;
+        let over = held && booking.hold_expires_at <= now;
         let ticket = |line: &Line| {
             let seat = Seat::of(&line.block_id, &line.seat);
             match line.fence {
@@ -121,11 +146,15 @@ impl From<BookingState> for BookingView {
         };
         Self {
             tickets: booking.lines.iter().map(ticket).collect(),
-            hold_expires_at: held.then_some(booking.hold_expires_at),
+            hold_expires_at: (held && !over).then_some(booking.hold_expires_at),
             booking_id: booking.booking_id,
             event_id: booking.event_id,
             user_id: booking.user_id,
-            status: booking.status,
+            status: if over {
+                BookingStatus::Expired
+            } else {
+                booking.status
+            },
             total: booking.total,
         }
     }
@@ -137,6 +166,8 @@ impl From<OfficeError> for Refusal {
             OfficeError::BadInput(_) => StatusCode::BAD_REQUEST,
             OfficeError::UnknownEvent(_)
             | OfficeError::UnknownSection(_)
+            | OfficeError::NoSeats(_)
+            | OfficeError::NotGeneral(_)
             | OfficeError::UnknownSeat(_)
             | OfficeError::UnknownBooking(_) => StatusCode::NOT_FOUND,
             OfficeError::IdTaken(_) => StatusCode::CONFLICT,
@@ -155,7 +186,7 @@ fn no(why: impl ToString) -> Refusal {
 async fn create(
     State(app): State<App>,
     given: Body<EventBody>,
-) -> Result<(StatusCode, Json<NewEvent>), Refusal> {
+) -> Result<(StatusCode, Json<EventBody>), Refusal> {
     let given = body(given)?;
     let section = |section: SectionBody| {
         let tickets = match (section.seats, section.admissions) {
@@ -178,27 +209,33 @@ async fn create(
             .map_err(Refusal::bad_request)?,
     };
     app.office.create_event(&event).await?;
-    Ok((StatusCode::CREATED, Json(event)))
+    Ok((StatusCode::CREATED, Json(event.into())))
 }
 
-async fn event(State(app): State<App>, Path(id): Path<String>) -> Result<Json<NewEvent>, Refusal> {
-    Ok(Json(app.office.event(&id).await?))
+async fn event(State(app): State<App>, Path(id): Path<String>) -> Result<Json<EventBody>, Refusal> {
+    Ok(Json(app.office.event(&id).await?.into()))
 }
 
 async fn seats(
     State(app): State<App>,
     Path((id, section)): Path<(String, String)>,
-) -> Result<Json<Vec<SeatView>>, Refusal> {
-    Ok(Json(app.office.seat_map(&id, &section).await?))
+) -> Result<Response, Refusal> {
+    Ok(match app.office.section(&id, &section).await?.tickets {
+        Tickets::Seats(_) => Json(app.office.seat_map(&id, &section).await?).into_response(),
+        Tickets::Admissions(_) => {
+            let left = app.office.admissions_left(&id, &section).await?;
+            Json(json!({"admissions_left": left})).into_response()
+        }
+    })
 }
 
 async fn changes(
     State(app): State<App>,
     Path((id, section)): Path<(String, String)>,
     since: Result<Query<Since>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<SeatChanges>, Refusal> {
+) -> Result<Json<SeatMap>, Refusal> {
     let Ok(Query(Since { since })) = since else {
-        let text = "give ?since=, the as_of of the last answer or when the map was read (epoch ms)";
+        let text = "give ?since=, the as_of of the map or of the last changes";
         return Err(Refusal::bad_request(text));
     };
     Ok(Json(app.office.seat_changes(&id, &section, since).await?))
@@ -237,12 +274,13 @@ async fn reserve(
             return Err(Refusal::bad_request(text));
         }
     };
+    let now = app.office.cloud().now();
     match reserved {
         Reserved::Held(booking) => {
-            let view = Json(BookingView::from(booking));
+            let view = Json(BookingView::at(booking, now));
             Ok((StatusCode::CREATED, view).into_response())
         }
-        Reserved::Before(booking) => Ok(Json(BookingView::from(booking)).into_response()),
+        Reserved::Before(booking) => Ok(Json(BookingView::at(booking, now)).into_response()),
         Reserved::Rejected(why) => Err(no(why)),
     }
 }
@@ -251,7 +289,8 @@ async fn booking(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<Json<BookingView>, Refusal> {
-    Ok(Json(app.office.known_booking(&id).await?.into()))
+    let booking = app.office.known_booking(&id).await?;
+    Ok(Json(BookingView::at(booking, app.office.cloud().now())))
 }
 
 async fn extend(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Refusal> {
@@ -289,7 +328,7 @@ async fn confirm(
             }
         }
     };
-    Ok(Json(booking.into()))
+    Ok(Json(BookingView::at(booking, app.office.cloud().now())))
 }
 
 async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Refusal> {

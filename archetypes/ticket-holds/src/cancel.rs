@@ -3,6 +3,7 @@
 use crate::domain::{BookingStatus, Payment};
 use crate::lease::lease_keys;
 use crate::put_back::Ending;
+use crate::tables::due_shard;
 use crate::{BookingState, BoxOffice, OfficeError};
 use cloud::CloudError;
 use cloud::item::pause;
@@ -24,9 +25,11 @@ impl BoxOffice {
     /// until [`settle`](Self::settle) gives it back; the sweeper sees to that.
     pub async fn cancel(&self, booking_id: &str) -> Result<Cancelling, OfficeError> {
         for attempt in 0..ATTEMPTS {
-            let now = self.now();
             let booking = self.known_booking(booking_id).await?;
             if let BookingStatus::Cancelled | BookingStatus::Expired = booking.status {
+                // Whoever cancelled it may have died before the leases were let go.
+                let keys = lease_keys(&booking.lines);
+                self.release_leases(booking_id, &keys).await;
                 return Ok(Cancelling::Over(booking.status));
             }
             let ending = Ending {
@@ -34,16 +37,17 @@ impl BoxOffice {
                 to: BookingStatus::Cancelled,
                 // In both realizations: DynamoDB would refuse a seat whose hold is not over.
                 own: self.own_tickets(&booking).await?,
-                now,
             };
             match self.end_booking(ending).await {
                 Ok(true) => {
                     let keys = lease_keys(&booking.lines);
                     self.release_leases(booking_id, &keys).await;
-                    let payment = booking.payment.map(|_| Payment::Open);
+                    let paid = booking.payment.is_some();
                     return Ok(Cancelling::Cancelled(BookingState {
                         status: BookingStatus::Cancelled,
-                        payment,
+                        payment: paid.then_some(Payment::Open),
+                        due_shard: paid.then(|| due_shard(booking_id)),
+                        due_at: paid.then(|| self.now()),
                         ..booking
                     }));
                 }

@@ -5,7 +5,6 @@
 
 use crate::domain::{BookingState, BookingStatus, Over, TicketState};
 use crate::items::{booking_key, ticket_key};
-use crate::lease::lease_keys;
 use crate::{BoxOffice, OfficeError};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
@@ -82,12 +81,7 @@ impl BoxOffice {
             // The time of the write, not of the read: who was slow in between is late.
             now = self.now();
             match self.commit_sale(&booking, now).await {
-                Ok(Sale::Made(booking)) => {
-                    // The ticket is sold; nobody needs the lease. If this is lost, it expires.
-                    let keys = lease_keys(&booking.lines);
-                    self.release_leases(&booking.booking_id, &keys).await;
-                    return Ok(Confirming::Confirmed(booking));
-                }
+                Ok(Sale::Made(booking)) => return Ok(Confirming::Confirmed(booking)),
                 Ok(Sale::Displaced(over)) => return Ok(Confirming::Refused(over)),
                 // Decide again on what came back with the refusal.
                 Ok(Sale::Changed(current)) => booking = current,
@@ -167,6 +161,16 @@ impl BoxOffice {
         }
         let lost = cancelled.failed.iter().find_map(|(_, item)| item.as_ref());
         let ticket: TicketState = from_item(lost.unwrap_or(&Item::new()))?;
+        // Our own sale, by a twin of this call whose other half was in conflict: look again.
+        if booking
+            .lines
+            .iter()
+            .any(|line| booking.still_has(line, &ticket))
+        {
+            return Err(CloudError::Conflict(
+                "the ticket is being sold to us".into(),
+            ));
+        }
         let seat = ticket.name();
         Ok(Sale::Displaced(Over::Displaced { seat }))
     }

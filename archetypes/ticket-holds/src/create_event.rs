@@ -5,8 +5,8 @@
 //! goes back on sale.
 
 use crate::domain::{
-    Amount, BadInput, MAX_PRICE, MAX_SEAT_NUMBER, MAX_TEXT, Seat, TicketState, TicketStatus,
-    block_id, text,
+    Amount, BadInput, MAX_EVENT_SEATS, MAX_PRICE, MAX_SEAT_NUMBER, MAX_TEXT, Seat, TicketState,
+    TicketStatus, block_id, text,
 };
 use crate::general_admission::AdmissionShard;
 use crate::{BoxOffice, OfficeError};
@@ -110,6 +110,13 @@ impl BoxOffice {
         Err(OfficeError::Contended)
     }
 
+    /// A section of an event, which must be there.
+    pub async fn section(&self, event_id: &str, name: &str) -> Result<NewSection, OfficeError> {
+        let event = self.event(event_id).await?;
+        let found = event.sections.into_iter().find(|known| known.name == name);
+        found.ok_or_else(|| OfficeError::UnknownSection(name.chars().take(MAX_TEXT).collect()))
+    }
+
     /// The event, which must be there.
     pub async fn event(&self, event_id: &str) -> Result<NewEvent, OfficeError> {
         let unknown = || OfficeError::UnknownEvent(event_id.chars().take(MAX_TEXT).collect());
@@ -131,7 +138,7 @@ impl BoxOffice {
     }
 }
 
-/// The events that a process has seen. A cache without an end: what never changes never goes stale.
+/// The events that a process has seen. What never changes never goes stale.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventCache(Arc<Mutex<HashMap<String, NewEvent>>>);
 
@@ -159,6 +166,14 @@ impl NewEvent {
         text("the name", &self.name)?;
         if !(1..=MAX_TEXT).contains(&self.sections.len()) {
             return Err(BadInput::Sections(self.sections.len()));
+        }
+        let seats = |section: &NewSection| match section.tickets {
+            Tickets::Seats(seats) => u64::from(seats),
+            Tickets::Admissions(_) => 0,
+        };
+        let seats = self.sections.iter().map(seats).sum();
+        if seats > u64::from(MAX_EVENT_SEATS) {
+            return Err(BadInput::TooManyEventSeats(seats));
         }
         let mut names = BTreeSet::new();
         for section in &self.sections {

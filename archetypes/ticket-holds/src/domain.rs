@@ -24,6 +24,9 @@ pub const MAX_TEXT: usize = 200;
 /// The highest seat number: five digits, so that seats sort as they are counted.
 pub const MAX_SEAT_NUMBER: u32 = 99_999;
 
+/// The most numbered seats an event may have.
+pub const MAX_EVENT_SEATS: u32 = 200_000;
+
 /// The highest price of one ticket: a million.
 pub const MAX_PRICE: Amount = 1_000_000_00;
 
@@ -69,19 +72,24 @@ impl std::str::FromStr for Seat {
     fn from_str(text: &str) -> Result<Self, BadInput> {
         let wrong = || BadInput::Seat(text.chars().take(MAX_TEXT).collect());
         let (section, number) = text.rsplit_once('-').ok_or_else(wrong)?;
-        let number = number.parse().map_err(|_| wrong())?;
-        if section.is_empty() || section.contains('#') || !(1..=MAX_SEAT_NUMBER).contains(&number) {
-            return Err(wrong());
+        let seat = Self {
+            section: section.to_owned(),
+            number: number.parse().map_err(|_| wrong())?,
+        };
+        // One seat has one name: neither `A-03` nor `A-+3`.
+        let is_its_name = seat.to_string() == text && self::text("a section", section).is_ok();
+        if is_its_name && (1..=MAX_SEAT_NUMBER).contains(&seat.number) {
+            Ok(seat)
+        } else {
+            Err(wrong())
         }
-        let section = section.to_owned();
-        Ok(Self { section, number })
     }
 }
 
 impl Seat {
     /// The seat under these keys.
     pub fn of(block_id: &str, key: &str) -> Self {
-        let section = block_id.rsplit('#').next().unwrap_or_default();
+        let section = block_id.split('#').nth(1).unwrap_or_default();
         Self {
             section: section.to_owned(),
             number: key.parse().unwrap_or_default(),
@@ -229,7 +237,7 @@ pub struct BookingState {
     /// Whether a processor has something to do with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment: Option<Payment>,
-    /// Under which key the processor knows it.
+    /// Which payment, made by the buyer's client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment_id: Option<String>,
     /// Where the sweeper finds it, while there is something to do.
@@ -248,6 +256,13 @@ impl BookingState {
         self.lines.iter().map(|line| line.count).sum()
     }
 
+    /// Under which key the processor knows its payment. The booking is part of it: one payment pays
+    /// for one booking.
+    pub fn charge_key(&self) -> Option<String> {
+        let payment_id = self.payment_id.as_ref()?;
+        Some(format!("{}#{payment_id}", self.booking_id))
+    }
+
     /// Its lines that are seats, with their fences.
     pub fn seats(&self) -> impl Iterator<Item = (&Line, u64)> {
         self.lines
@@ -257,7 +272,9 @@ impl BookingState {
 
     /// Whether this ticket still is what this booking holds or owns.
     pub fn still_has(&self, line: &Line, ticket: &TicketState) -> bool {
-        ticket.booking_id.as_deref() == Some(&self.booking_id) && Some(ticket.fence) == line.fence
+        ticket.booking_id.as_deref() == Some(&self.booking_id)
+            && Some(ticket.fence) == line.fence
+            && (&ticket.block_id, &ticket.seat) == (&line.block_id, &line.seat)
     }
 }
 
@@ -400,7 +417,7 @@ pub enum BadInput {
         length: usize,
     },
     /// A character that the keys use.
-    #[error("{what} must not contain '#'")]
+    #[error("{what} must not contain '#', '{{' or '}}'")]
     Separator {
         /// Which text.
         what: &'static str,
@@ -411,6 +428,9 @@ pub enum BadInput {
     /// No seats, or too many.
     #[error("a section has between 1 and {MAX_SEAT_NUMBER} tickets, not {0}")]
     Size(u32),
+    /// Too many seats altogether.
+    #[error("an event has at most {MAX_EVENT_SEATS} seats, not {0}")]
+    TooManyEventSeats(u64),
     /// The same name twice.
     #[error("the section '{0}' is named twice")]
     SectionTwice(String),
@@ -419,13 +439,13 @@ pub enum BadInput {
     Sections(usize),
 }
 
-/// An id or a name: neither empty nor long, and without the sign that separates keys.
+/// An id or a name: neither empty nor long, and without the signs that keys are made with.
 pub(crate) fn text(what: &'static str, text: &str) -> Result<(), BadInput> {
     let length = text.chars().count();
     if !(1..=MAX_TEXT).contains(&length) {
         return Err(BadInput::Length { what, length });
     }
-    if text.contains('#') {
+    if text.contains(['#', '{', '}']) {
         return Err(BadInput::Separator { what });
     }
     Ok(())

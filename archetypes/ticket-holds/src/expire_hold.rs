@@ -55,7 +55,6 @@ impl BoxOffice {
                 booking: &booking,
                 to: BookingStatus::Expired,
                 own,
-                now,
             };
             match self.end_booking(ending).await {
                 Ok(true) => return Ok(Expiry::Expired(released)),

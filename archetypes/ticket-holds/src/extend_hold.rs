@@ -1,9 +1,10 @@
 //! Extend hold: a little more time, once, while there still is some.
 
+use crate::domain::TicketState;
 use crate::items::{booking_key, ticket_key};
 use crate::{BoxOffice, OfficeError, Over};
-use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
-use cloud::item::{n, pause, s};
+use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Millis, Transaction};
 
 /// What became of asking for more time.
@@ -72,7 +73,10 @@ impl BoxOffice {
                     .expression_attribute_values(":booking", s(booking_id))
                     .expression_attribute_values(":fence", n(fence))
                     .expression_attribute_values(":until", n(until))
-                    .expression_attribute_values(":now", n(now));
+                    .expression_attribute_values(":now", n(now))
+                    .return_values_on_condition_check_failure(
+                        ReturnValuesOnConditionCheckFailure::AllOld,
+                    );
                 let update = update.build().map_err(CloudError::bug)?;
                 items.push(TransactWriteItem::builder().update(update).build());
                 names.push("ticket");
@@ -83,12 +87,16 @@ impl BoxOffice {
                     self.extend_leases(booking_id, &booking.lines, life).await;
                     return Ok(Extension::Until(until));
                 }
-                // The booking as it is now says why; a ticket that somebody else has taken means
-                // that by their clock the time was over.
-                Ok(Transaction::Cancelled(cancelled)) if cancelled.failed("booking").is_none() => {
-                    return Ok(Extension::Refused(Over::Expired));
+                // The booking as it is now says why. If it is the ticket, somebody else has it: by
+                // their clock the time was over.
+                Ok(Transaction::Cancelled(cancelled)) => {
+                    if let (None, Some(Some(ticket))) =
+                        (cancelled.failed("booking"), cancelled.failed("ticket"))
+                    {
+                        let seat = from_item::<TicketState>(ticket)?.name();
+                        return Ok(Extension::Refused(Over::Displaced { seat }));
+                    }
                 }
-                Ok(Transaction::Cancelled(_)) => {}
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => return Err(fault.into()),
             }

@@ -1,28 +1,29 @@
 //! General admission: a number of tickets that nobody can tell apart, without a hot item.
 //!
-//! One counter would take a thousand units a second for the whole event, and every hold would
-//! conflict with every other. So the count is split over shards. A booking begins at the shard its
-//! id points to, takes all it needs there if it can, and gathers from several if it must. The
-//! counter has no names on it: what a hold took comes back with the end of its booking, so here
-//! a sweeper is waited for.
+//! One counter would take a thousand units a second for the whole section, and every hold would
+//! conflict with every other. So the count is split over shards, each under a partition key of its
+//! own. A booking begins at the shard its id points to, takes all it needs there if it can, and
+//! gathers from several if it must. The counter has no names on it: what a hold took comes back
+//! with the end of its booking, so here a sweeper is waited for.
 
 use crate::domain::{
     Amount, BadInput, BookingState, Line, Rejection, Rules, block_id, text, within_limit,
 };
 use crate::items::ticket_key;
-use crate::{BoxOffice, OfficeError, Reserved};
-use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
-use cloud::item::{from_item, n, pause, s, shard_of};
+use crate::{BoxOffice, OfficeError, Reserved, Seat, Tickets};
+use aws_sdk_dynamodb::types::{KeysAndAttributes, TransactWriteItem, Update};
+use cloud::item::{from_item, n, pause, shard_of};
 use cloud::{CloudError, Item, Transaction};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
-/// How many counters a section has. Ten take ten thousand units a second.
+/// How many counters a section has: ten partition keys take ten thousand units a second.
 pub const ADMISSION_SHARDS: u32 = 10;
 
 /// A part of a section's admissions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmissionShard {
-    /// Event and section.
+    /// Event, section and shard: a partition key for each.
     pub block_id: String,
     /// `ga-3`
     pub seat: String,
@@ -41,7 +42,7 @@ impl AdmissionShard {
     ) -> impl Iterator<Item = Self> + use<> {
         let block_id = block_id.to_owned();
         (0..ADMISSION_SHARDS).map(move |shard| Self {
-            block_id: block_id.clone(),
+            block_id: format!("{block_id}#{shard}"),
             seat: format!("ga-{shard}"),
             price,
             remaining: i64::from(capacity / ADMISSION_SHARDS)
@@ -70,8 +71,6 @@ const SHARD_GUARD: &str = "remaining >= :count";
 
 const SHARD_UPDATE: &str = "SET remaining = remaining - :count";
 
-const SHARDS: &str = "block_id = :block AND begins_with(seat, :ga)";
-
 /// How often the shards are read again before the buyer is told to come back.
 const ATTEMPTS: u32 = 20;
 
@@ -80,14 +79,23 @@ impl BoxOffice {
     /// stands.
     pub async fn reserve_admissions(&self, new: &NewAdmissions) -> Result<Reserved, OfficeError> {
         new.validate(&self.rules)?;
-        let block = block_id(&new.event_id, &new.section);
+        let section = self.section(&new.event_id, &new.section).await?;
+        if !matches!(section.tickets, Tickets::Admissions(_)) {
+            return Err(OfficeError::NotGeneral(section.name));
+        }
+        // At first at half the price: the guard decides about a yes. A no is not guarded by anything,
+        // so it is said only after a consistent read.
+        let mut consistent = false;
         for attempt in 0..ATTEMPTS {
             let now = self.now();
-            let shards = self.admission_shards(&block).await?;
-            if shards.is_empty() {
-                return Err(OfficeError::UnknownSection(new.section.clone()));
-            }
+            let shards = self
+                .admission_shards(&new.event_id, &new.section, consistent)
+                .await?;
             let Some(lines) = gather(&shards, &new.booking_id, new.count) else {
+                if !consistent {
+                    consistent = true;
+                    continue;
+                }
                 // This booking itself may be what took the last ones.
                 if let Some(there) = self.booking(&new.booking_id).await? {
                     return sent_before(new, there);
@@ -109,6 +117,10 @@ impl BoxOffice {
                         if !self.make_room(&allowance, &new.booking_id).await? {
                             return Ok(Reserved::Rejected(self.over_limit(&allowance)));
                         }
+                    } else {
+                        // Somebody else was faster at this counter.
+                        consistent = true;
+                        pause(attempt).await;
                     }
                 }
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
@@ -123,18 +135,45 @@ impl BoxOffice {
         Err(OfficeError::Contended)
     }
 
-    /// The counters of a section. Eventually consistent: the guard decides.
-    pub async fn admission_shards(&self, block: &str) -> Result<Vec<AdmissionShard>, CloudError> {
-        let found = self
-            .dynamodb()
-            .query()
-            .table_name(self.table("tickets"))
-            .key_condition_expression(SHARDS)
-            .expression_attribute_values(":block", s(block))
-            .expression_attribute_values(":ga", s("ga-"))
-            .send()
-            .await?;
-        found.items().iter().map(from_item).collect()
+    /// How many admissions of a section are left. As old as the read, as any availability.
+    pub async fn admissions_left(&self, event_id: &str, section: &str) -> Result<i64, OfficeError> {
+        let shards = self.admission_shards(event_id, section, false).await?;
+        Ok(shards.iter().map(|shard| shard.remaining).sum())
+    }
+
+    /// The counters of a section, in one call.
+    pub async fn admission_shards(
+        &self,
+        event_id: &str,
+        section: &str,
+        consistent: bool,
+    ) -> Result<Vec<AdmissionShard>, CloudError> {
+        let block = block_id(event_id, section);
+        let keys = AdmissionShard::split(&block, 0, 0)
+            .map(|shard| ticket_key(&shard.block_id, &shard.seat))
+            .collect();
+        let keys = KeysAndAttributes::builder()
+            .set_keys(Some(keys))
+            .consistent_read(consistent)
+            .build()
+            .map_err(CloudError::bug)?;
+        let mut ask = HashMap::from([(self.table("tickets"), keys)]);
+        let mut shards: Vec<AdmissionShard> = Vec::new();
+        for attempt in 0..ATTEMPTS {
+            let request = self.dynamodb().batch_get_item();
+            let answer = request.set_request_items(Some(ask)).send().await?;
+            for item in answer.responses.unwrap_or_default().values().flatten() {
+                shards.push(from_item(item)?);
+            }
+            ask = answer.unprocessed_keys.unwrap_or_default();
+            if ask.is_empty() {
+                // The batch comes in any order; the round begins at the same place for all.
+                shards.sort_by(|one, other| one.seat.cmp(&other.seat));
+                return Ok(shards);
+            }
+            pause(attempt).await;
+        }
+        Err(CloudError::Throttled("keys were left unprocessed".into()))
     }
 
     fn hold_admissions(
@@ -200,13 +239,11 @@ impl NewAdmissions {
 }
 
 fn sent_before(new: &NewAdmissions, there: BookingState) -> Result<Reserved, OfficeError> {
-    let block = block_id(&new.event_id, &new.section);
-    let same = there.user_id == new.user_id
+    let of_section =
+        |line: &Line| line.fence.is_none() && Seat::of(&line.block_id, "").section == new.section;
+    let same = (&there.user_id, &there.event_id) == (&new.user_id, &new.event_id)
         && there.tickets() == new.count
-        && there
-            .lines
-            .iter()
-            .all(|line| line.fence.is_none() && line.block_id == block);
+        && there.lines.iter().all(of_section);
     if same {
         Ok(Reserved::Before(there))
     } else {

@@ -68,8 +68,9 @@ impl BoxOffice {
     }
 
     /// A booking and tickets in one call, each read consistently, the tickets in the order of their
-    /// keys. What is read was not all true at one moment; whoever writes guards each item by
-    /// itself, so it need not have been, and a transactional read would cost twice.
+    /// keys. What is read was not all true at one moment, and a transactional read would cost twice.
+    /// Whoever writes guards each item by itself; whoever refuses must bear in mind that a ticket may
+    /// be younger than the booking.
     pub(crate) async fn read_together(
         &self,
         booking_id: Option<&str>,

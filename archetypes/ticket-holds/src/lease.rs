@@ -7,7 +7,8 @@
 //! would have saved. For the same reason an office goes on when Redis does not answer.
 //!
 //! The scripts take all seats of a booking at once. In a cluster they must then be in one slot:
-//! hence the braces around the event in the key.
+//! hence the braces around the event in the key. A lease is not
+//! taken back by a sale: it refuses latecomers until it expires, which is as true then.
 
 use crate::domain::{Line, NewBooking, Rejection};
 use crate::{BoxOffice, Realization};
@@ -49,10 +50,10 @@ end
 return extended";
 
 impl BoxOffice {
-    /// The key of a seat's lease: `ticket:{event}:A:00012`.
+    /// The key of a seat's lease: `ticket:{event}#A#00012`.
     pub fn lease_key(&self, block_id: &str, seat: &str) -> String {
-        let (event, section) = block_id.rsplit_once('#').unwrap_or((block_id, ""));
-        let key = format!("ticket:{{{event}}}:{section}:{seat}");
+        let (event, section) = block_id.split_once('#').unwrap_or((block_id, ""));
+        let key = format!("ticket:{{{event}}}#{section}#{seat}");
         self.cloud.names().key(&key)
     }
 
@@ -79,38 +80,32 @@ impl BoxOffice {
 
     /// Lets the leases go that are still this booking's. If Redis does not answer, they expire.
     pub(crate) async fn release_leases(&self, booking_id: &str, keys: &[(String, String)]) {
-        if self.realization == Realization::Leased {
+        if self.realization == Realization::Leased && !keys.is_empty() {
             let _: Result<Value, _> = self.script(RELEASE, keys, &[booking_id]).await;
         }
     }
 
     /// Lets a booking's leases live for so long from now.
     pub(crate) async fn extend_leases(&self, booking_id: &str, lines: &[Line], life: Millis) {
-        if self.realization == Realization::Leased {
+        let keys = lease_keys(lines);
+        if self.realization == Realization::Leased && !keys.is_empty() {
             let life = life.to_string();
-            let _: Result<Value, _> = self
-                .script(EXTEND, &lease_keys(lines), &[booking_id, &life])
-                .await;
+            let _: Result<Value, _> = self.script(EXTEND, &keys, &[booking_id, &life]).await;
         }
     }
 
-    /// Which of these seats have a lease. An empty answer if Redis gives none.
-    pub(crate) async fn leased(&self, block_id: &str, seats: &[&str]) -> Vec<bool> {
-        let none = vec![false; seats.len()];
-        if self.realization == Realization::Pure || seats.is_empty() {
-            return none;
+    /// Whether a seat has a lease. No, if Redis does not answer.
+    pub(crate) async fn is_leased(&self, block_id: &str, seat: &str) -> bool {
+        if self.realization == Realization::Pure {
+            return false;
         }
         let Ok(mut redis) = self.cloud.redis().await else {
-            return none;
+            return false;
         };
-        let mut ask = redis::cmd("MGET");
-        for seat in seats {
-            ask.arg(self.lease_key(block_id, seat));
-        }
-        match ask.query_async::<Vec<Option<String>>>(&mut redis).await {
-            Ok(holders) => holders.iter().map(Option::is_some).collect(),
-            Err(_) => none,
-        }
+        let key = self.lease_key(block_id, seat);
+        let holder: Result<Option<String>, _> =
+            redis::cmd("GET").arg(key).query_async(&mut redis).await;
+        matches!(holder, Ok(Some(_)))
     }
 
     async fn script<T: redis::FromRedisValue>(

@@ -109,6 +109,12 @@ pub enum OfficeError {
     /// No such section.
     #[error("there is no section '{0}'")]
     UnknownSection(String),
+    /// General admission.
+    #[error("the section '{0}' has no numbered seats")]
+    NoSeats(String),
+    /// Numbered seats.
+    #[error("the section '{0}' has numbered seats")]
+    NotGeneral(String),
     /// No such seat.
     #[error("there is no seat '{0}'")]
     UnknownSeat(Seat),

@@ -10,13 +10,15 @@ use crate::domain::{Amount, BookingState, BookingStatus, Payment, text};
 use crate::items::booking_key;
 use crate::put_back::KEPT_MS;
 use crate::{BoxOffice, Confirming, Expiry, OfficeError, Over};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
-use cloud::item::{from_item, n, s};
+use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Guard, Guarded};
 use futures::future::BoxFuture;
 
-/// A card processor. Every call carries the payment's id and may be repeated: the processor answers
-/// as the first time.
+/// A card processor. Every call carries a key, made of booking and payment, and may be repeated: the
+/// processor answers as the first time.
 pub trait Cards: Send + Sync {
     /// Reserves the amount. Takes no money. False if the card is declined, or if the payment was
     /// given back before this arrived.
@@ -91,17 +93,24 @@ impl BoxOffice {
                 });
             }
         };
-        if !cards.authorize(payment_id, booking.total, card).await? {
+        let key = booking.charge_key().unwrap_or_default();
+        if !cards.authorize(&key, booking.total, card).await? {
             return self.declined(booking_id, payment_id).await;
         }
         match self.confirm_read(booking, Some(payment_id), now).await? {
             Confirming::Confirmed(booking) | Confirming::Before(booking) => {
                 let settled = self.settle(cards, &booking).await?;
-                Ok(Purchase::Bought(settled))
+                Ok(match settled.open_at(now) {
+                    Err(Over::Confirmed) => Purchase::Bought(settled),
+                    Err(over) => Purchase::Refused(over),
+                    Ok(()) => Purchase::Refused(Over::Expired),
+                })
             }
             Confirming::Refused(over) => {
-                // The sweeper would do it too; the card's owner should not have to wait for it.
-                cards.give_back(payment_id).await?;
+                // Nothing is given back for a booking that has not ended: a twin of this call may
+                // still confirm it. So end it, if it is over, and settle what it then asks for; the
+                // sweeper does the same when the time comes.
+                self.sweep_one(cards, booking_id).await?;
                 Ok(Purchase::Refused(over))
             }
         }
@@ -114,7 +123,7 @@ impl BoxOffice {
         booking_id: &str,
         payment_id: &str,
     ) -> Result<Result<BookingState, BookingState>, OfficeError> {
-        let written = self
+        let request = self
             .dynamodb()
             .update_item()
             .table_name(self.table("bookings"))
@@ -127,11 +136,8 @@ impl BoxOffice {
             .expression_attribute_values(":open", s("OPEN"))
             .expression_attribute_values(":payment", s(payment_id))
             .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
-        match written {
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match patiently(request).await? {
             Guard::Passed(written) => Ok(Ok(from_item(&written.attributes.unwrap_or_default())?)),
             Guard::Failed(Some(there)) => Ok(Err(from_item(&there)?)),
             Guard::Failed(None) => Err(OfficeError::UnknownBooking(booking_id.to_owned())),
@@ -139,7 +145,7 @@ impl BoxOffice {
     }
 
     async fn declined(&self, booking_id: &str, payment_id: &str) -> Result<Purchase, OfficeError> {
-        let written = self
+        let request = self
             .dynamodb()
             .update_item()
             .table_name(self.table("bookings"))
@@ -149,11 +155,8 @@ impl BoxOffice {
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":in_progress", s("IN_PROGRESS"))
             .expression_attribute_values(":payment", s(payment_id))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
-        Ok(match written {
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        Ok(match patiently(request).await? {
             Guard::Passed(_) => Purchase::Declined,
             // It ended meanwhile, and what looked like a declined card may have been a payment that
             // was given back.
@@ -174,7 +177,7 @@ impl BoxOffice {
         cards: &dyn Cards,
         booking: &BookingState,
     ) -> Result<BookingState, OfficeError> {
-        let (Some(Payment::Open), Some(payment_id)) = (booking.payment, &booking.payment_id) else {
+        let (Some(Payment::Open), Some(key)) = (booking.payment, booking.charge_key()) else {
             return Ok(booking.clone());
         };
         let request = self
@@ -191,20 +194,20 @@ impl BoxOffice {
         let request = match booking.status {
             BookingStatus::InProgress => return Ok(booking.clone()),
             BookingStatus::Confirmed => {
-                if !cards.capture(payment_id).await? {
+                if !cards.capture(&key).await? {
                     // Given back, which only a booking that has ended asks for.
                     return self.known_booking(&booking.booking_id).await;
                 }
                 request.update_expression(CAPTURED_UPDATE)
             }
             BookingStatus::Expired | BookingStatus::Cancelled => {
-                cards.give_back(payment_id).await?;
+                cards.give_back(&key).await?;
                 request
                     .update_expression(GIVEN_BACK_UPDATE)
                     .expression_attribute_values(":purge", n((self.now() + KEPT_MS) / 1_000))
             }
         };
-        match request.send().await.guarded()? {
+        match patiently(request).await? {
             Guard::Passed(written) => Ok(from_item(&written.attributes.unwrap_or_default())?),
             // Somebody else has settled it, or it was cancelled and asks for the opposite now.
             Guard::Failed(_) => self.known_booking(&booking.booking_id).await,
@@ -230,4 +233,20 @@ impl BoxOffice {
         self.settle(cards, &booking).await?;
         Ok(expiry)
     }
+}
+
+/// How often a conflict is tried again.
+const ATTEMPTS: u32 = 20;
+
+/// Sends an update, again if a transaction had the item at that moment.
+async fn patiently(
+    request: UpdateItemFluentBuilder,
+) -> Result<Guard<UpdateItemOutput>, CloudError> {
+    for attempt in 0..ATTEMPTS {
+        match request.clone().send().await.guarded() {
+            Err(CloudError::Conflict(_)) => pause(attempt).await,
+            sent => return sent,
+        }
+    }
+    request.send().await.guarded()
 }

@@ -45,8 +45,6 @@ pub(crate) struct Ending<'a> {
     pub to: BookingStatus,
     /// The tickets that were read as still its own, and go back on sale.
     pub own: Vec<&'a Line>,
-    /// When.
-    pub now: Millis,
 }
 
 impl BoxOffice {
@@ -64,12 +62,9 @@ impl BoxOffice {
     /// Ends a booking: its status, its tickets, its admissions and its user's allowance together.
     /// False if something has changed since it was read.
     pub(crate) async fn end_booking(&self, ending: Ending<'_>) -> Result<bool, CloudError> {
-        let Ending {
-            booking,
-            to,
-            own,
-            now,
-        } = ending;
+        let Ending { booking, to, own } = ending;
+        // The time of the write, not of the read: whoever asks what changed must not miss it.
+        let now = self.now();
         let from = booking.status;
         let update = Update::builder()
             .table_name(self.table("bookings"))

@@ -38,7 +38,7 @@ const TICKET_GUARD: &str = "fence = :seen AND \
      (#status = :available OR (#status = :held AND hold_expires_at <= :now))";
 
 const TICKET_UPDATE: &str = "SET #status = :held, fence = :fence, booking_id = :booking, \
-     hold_expires_at = :until, changed_at = :now";
+     hold_expires_at = :until, changed_at = :changed";
 
 /// A booking is written once. This is the identity that makes every retry safe.
 const BOOKING_GUARD: &str = "attribute_not_exists(booking_id)";
@@ -48,7 +48,9 @@ const ATTEMPTS: u32 = 20;
 
 impl BoxOffice {
     /// Holds the seats for ten minutes, all of them or none. Sent again with the same
-    /// `booking_id`, it says where that booking stands.
+    /// `booking_id`, it says where that booking stands. With leases, somebody else's lease answers
+    /// first: a client that got no answer asks for its [`booking`](Self::booking) before it asks
+    /// for seats again.
     pub async fn reserve(&self, new: &NewBooking) -> Result<Reserved, OfficeError> {
         new.validate(&self.rules)?;
         // With a lease layer most competitors end here, without a call to DynamoDB.
@@ -56,17 +58,17 @@ impl BoxOffice {
             return Ok(Reserved::Rejected(why));
         }
         let reserved = self.reserve_in_dynamodb(new).await;
-        // A lease without a hold only keeps others away. Who dies here leaves it to expire. After
-        // an unknown outcome there may be a hold, so the lease stays.
-        let unheld = match &reserved {
-            Ok(Reserved::Held(_)) => false,
-            Ok(Reserved::Before(booking)) => booking.status != BookingStatus::InProgress,
-            Ok(Reserved::Rejected(_)) => true,
-            Err(OfficeError::Fault(_)) => false,
-            Err(_) => true,
-        };
-        if unheld {
-            self.release_leases(&new.booking_id, &new.keys()).await;
+        match &reserved {
+            Ok(Reserved::Held(_)) => {}
+            // Sent again while it lasts: a lease that was taken anew lasts no longer than the hold.
+            Ok(Reserved::Before(there)) if there.open_at(self.now()).is_ok() => {
+                let left = there.hold_expires_at - self.now();
+                self.extend_leases(&there.booking_id, &there.lines, left)
+                    .await;
+            }
+            // A lease without a hold only keeps others away. Who dies before this leaves it to
+            // expire. Should there be a hold after all, its lease is missed only by the bill.
+            _ => self.release_leases(&new.booking_id, &new.keys()).await,
         }
         reserved
     }
@@ -82,6 +84,15 @@ impl BoxOffice {
             }
             let lines = match decide(&tickets, now) {
                 Ok(lines) => lines,
+                // The tickets may be younger than the booking that was read with them. What is in
+                // our way may be our own hold.
+                Err(_) if tickets.iter().any(|ticket| ticket.is_of(new)) => {
+                    before = self.booking(&new.booking_id).await?;
+                    if before.is_none() {
+                        return Err(OfficeError::Contended);
+                    }
+                    continue;
+                }
                 Err(why) => return Ok(Reserved::Rejected(why)),
             };
             let booking = self.in_progress(new, lines, now);
@@ -203,6 +214,8 @@ impl BoxOffice {
                 .expression_attribute_values(":fence", n(ticket.fence + 1))
                 .expression_attribute_values(":booking", s(&booking.booking_id))
                 .expression_attribute_values(":until", n(booking.hold_expires_at))
+                // The time of the write, for whoever asks what changed; not that of the read.
+                .expression_attribute_values(":changed", n(self.now()))
                 .return_values_on_condition_check_failure(
                     ReturnValuesOnConditionCheckFailure::AllOld,
                 );
@@ -225,6 +238,13 @@ impl BoxOffice {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let put = put.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().put(put).build())
+    }
+}
+
+impl TicketState {
+    /// Whether this booking holds or owns it.
+    fn is_of(&self, new: &NewBooking) -> bool {
+        self.booking_id.as_ref() == Some(&new.booking_id)
     }
 }
 

@@ -2,27 +2,18 @@
 //!
 //! An answer brings the seats that changed, as they are now, not what happened to them. So it
 //! does no harm to get one twice, and the latest answer is always right. Clocks of writers differ,
-//! so each question reaches a few seconds further back than the last answer. That a hold ends
-//! is no write and no change: `held_until` tells the browser when to look at the seat as free.
+//! so each question reaches a few seconds further back than the last answer. A write that takes
+//! longer than that is missed: so the map itself is read anew now and then. That a hold ends is no
+//! write and no change: `held_until` tells the browser when to look at the seat as free.
 
 use crate::domain::{TicketState, block_id};
-use crate::view_seats::SeatView;
+use crate::view_seats::{SeatMap, SeatView};
 use crate::{BoxOffice, OfficeError};
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Millis};
-use serde::Serialize;
 
-/// How far clocks may be apart.
+/// How far clocks may be apart, and how long a write may take.
 pub const SKEW_MS: Millis = 5_000;
-
-/// What changed in a section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SeatChanges {
-    /// What to give as `since` the next time.
-    pub as_of: Millis,
-    /// The seats that changed since then or shortly before, as they are now.
-    pub seats: Vec<SeatView>,
-}
 
 const CHANGED: &str = "block_id = :block AND changed_at > :since";
 
@@ -33,7 +24,7 @@ impl BoxOffice {
         event_id: &str,
         section: &str,
         since: Millis,
-    ) -> Result<SeatChanges, OfficeError> {
+    ) -> Result<SeatMap, OfficeError> {
         self.seated(event_id, section).await?;
         let as_of = self.now();
         let mut items = self
@@ -53,6 +44,6 @@ impl BoxOffice {
             let ticket: TicketState = from_item(&item.map_err(CloudError::from)?)?;
             seats.push(SeatView::at(&ticket, as_of));
         }
-        Ok(SeatChanges { as_of, seats })
+        Ok(SeatMap { as_of, seats })
     }
 }

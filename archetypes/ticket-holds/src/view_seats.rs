@@ -41,8 +41,14 @@ impl SeatView {
 
 const BLOCK: &str = "block_id = :block";
 
-/// How many leases are asked for in one command.
-const LEASES_AT_ONCE: usize = 1_000;
+/// The seats of a section, all of them or those that changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SeatMap {
+    /// When this was so: what to ask for changes since.
+    pub as_of: Millis,
+    /// The seats as they were then.
+    pub seats: Vec<SeatView>,
+}
 
 impl BoxOffice {
     /// One seat.
@@ -62,66 +68,40 @@ impl BoxOffice {
             .map_err(CloudError::from)?;
         let ticket: TicketState = from_item(&found.item.ok_or_else(unknown)?)?;
         let mut view = SeatView::at(&ticket, self.now());
-        let leased = self.leased(&block, &[&ticket.seat]).await;
-        overlay(&mut view, leased[0]);
+        // A lease says that somebody is about to write what the table does not show yet.
+        if view.status == TicketStatus::Available && self.is_leased(&block, &ticket.seat).await {
+            view.status = TicketStatus::Held;
+        }
         Ok(view)
     }
 
-    /// The seats of a section, all pages.
-    pub async fn seat_map(
-        &self,
-        event_id: &str,
-        section: &str,
-    ) -> Result<Vec<SeatView>, OfficeError> {
+    /// The seats of a section, all pages. Without a look at leases: most of them are in the table
+    /// already, and one that never gets there would leave no change behind to correct the map.
+    pub async fn seat_map(&self, event_id: &str, section: &str) -> Result<SeatMap, OfficeError> {
         self.seated(event_id, section).await?;
-        let block = block_id(event_id, section);
-        let mut pages = self
+        let as_of = self.now();
+        let mut items = self
             .dynamodb()
             .query()
             .table_name(self.table("tickets"))
             .key_condition_expression(BLOCK)
-            .expression_attribute_values(":block", s(&block))
+            .expression_attribute_values(":block", s(block_id(event_id, section)))
             .into_paginator()
+            .items()
             .send();
-        let mut map = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(CloudError::from)?;
-            let now = self.now();
-            let tickets: Vec<TicketState> = page
-                .items()
-                .iter()
-                .map(from_item)
-                .collect::<Result<_, _>>()?;
-            for some in tickets.chunks(LEASES_AT_ONCE) {
-                let seats: Vec<_> = some.iter().map(|ticket| ticket.seat.as_str()).collect();
-                let leased = self.leased(&block, &seats).await;
-                for (ticket, leased) in std::iter::zip(some, leased) {
-                    let mut view = SeatView::at(ticket, now);
-                    overlay(&mut view, leased);
-                    map.push(view);
-                }
-            }
+        let mut seats = Vec::new();
+        while let Some(item) = items.next().await {
+            let ticket: TicketState = from_item(&item.map_err(CloudError::from)?)?;
+            seats.push(SeatView::at(&ticket, as_of));
         }
-        Ok(map)
+        Ok(SeatMap { as_of, seats })
     }
 
     /// That the event has this section, and that it has seats.
     pub(crate) async fn seated(&self, event_id: &str, section: &str) -> Result<(), OfficeError> {
-        let event = self.event(event_id).await?;
-        let seated = |known: &crate::NewSection| {
-            known.name == section && matches!(known.tickets, Tickets::Seats(_))
-        };
-        if event.sections.iter().any(seated) {
-            return Ok(());
+        match self.section(event_id, section).await?.tickets {
+            Tickets::Seats(_) => Ok(()),
+            Tickets::Admissions(_) => Err(OfficeError::NoSeats(section.to_owned())),
         }
-        let section = section.chars().take(MAX_TEXT).collect();
-        Err(OfficeError::UnknownSection(section))
-    }
-}
-
-/// A lease says that somebody is about to write what the table does not show yet.
-fn overlay(view: &mut SeatView, leased: bool) {
-    if leased && view.status == TicketStatus::Available {
-        view.status = TicketStatus::Held;
     }
 }

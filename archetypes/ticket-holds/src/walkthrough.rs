@@ -40,9 +40,9 @@ const WORKLOAD: Workload = Workload {
     mix: &[
         share("reserve seat", 1.0).when("pure"),
         share("reject competing reserver", 9.0).when("pure"),
-        share("view seat availability", 2.0).when("pure, a section"),
+        share("view seat availability", 2.0).when("a section"),
         share("view seat-map changes", 10.0),
-        share("confirm purchase", 0.75).when("pure"),
+        share("confirm purchase", 0.75),
         share("release stale hold", 0.25).when("pure"),
     ],
     skew: &[
@@ -139,6 +139,12 @@ async fn tell(story: &mut Story) -> Result<()> {
     let event = proms(&cloud);
     office.create_event(&event).await?;
     an_evening(story, &office, &event.event_id).await?;
+    let view = story
+        .step("view seat availability", "A free seat, on the other hand, is looked up in Redis too: somebody may be about to write what the table does not show yet.", async {
+            Ok(office.view_seat(&event.event_id, &seat(5)).await?)
+        })
+        .await?;
+    story.check(view.status == TicketStatus::Available, "A-5 is free")?;
     forgotten(story, &office, &event.event_id).await?;
     side_by_side(story)?;
 
@@ -204,6 +210,7 @@ async fn an_evening(story: &mut Story, office: &BoxOffice, event_id: &str) -> Re
         })
         .await?;
     let free: Vec<_> = map
+        .seats
         .iter()
         .filter(|seat| seat.status == TicketStatus::Available)
         .map(|seat| seat.seat.as_str())
@@ -329,12 +336,7 @@ fn side_by_side(story: &mut Story) -> Result<()> {
     for (action, pure, leased) in [
         ("reserve seat", "pure", "leased"),
         ("reject competing reserver", "pure", "leased"),
-        (
-            "view seat availability",
-            "pure, one seat",
-            "leased, one seat",
-        ),
-        ("confirm purchase", "pure", "leased"),
+        ("confirm purchase", "any", "any"),
         ("release stale hold", "pure", "leased"),
     ] {
         let (Some(pure), Some(leased)) = (row(action, pure), row(action, leased)) else {
@@ -352,8 +354,8 @@ fn side_by_side(story: &mut Story) -> Result<()> {
         story.say(&line);
     }
     story.say(
-        "Leases do not make a hold cheaper: they make a refusal free. With ten buyers for each seat, \
-         refusals are nine tenths of the traffic.",
+        "Leases do not make a hold cheaper: they make a refusal free, as long as they last. With ten \
+         buyers for each seat, refusals are nine tenths of the traffic.",
     );
     story.check(
         refused.first() > refused.last(),
@@ -439,7 +441,9 @@ async fn beyond(story: &mut Story, cloud: &Cloud) -> Result<()> {
             async { Ok(office.sweep(&cards).await?) },
         )
         .await?;
-    let charge = cards.charge(&payment_id).await?;
+    let charge = cards
+        .charge(&format!("{}#{payment_id}", grace.booking_id))
+        .await?;
     story.check(
         charge.is_some_and(|charge| charge.status == "REFUNDED"),
         "the money is back",
@@ -484,7 +488,7 @@ async fn beyond(story: &mut Story, cloud: &Cloud) -> Result<()> {
         .await?;
     story.check(
         changes.seats.len() == 1,
-        "one seat, as it is now, not the five things that happened to it",
+        "one seat, as it is now, not the four things that happened to it",
     )
 }
 

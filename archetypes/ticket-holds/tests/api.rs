@@ -56,7 +56,7 @@ async fn a_seat_is_held_paid_for_and_given_back_with_curl_alone(realization: Rea
     let why = refused["error"].as_str().unwrap();
     assert!(why.starts_with("A-2 is held until "), "{why}");
     let (_, map) = server.get("/events/e-1/sections/A").await;
-    let statuses: Vec<_> = map
+    let statuses: Vec<_> = map["seats"]
         .as_array()
         .unwrap()
         .iter()
@@ -83,6 +83,8 @@ async fn a_seat_is_held_paid_for_and_given_back_with_curl_alone(realization: Rea
         )
         .await;
     assert_eq!((status, &floor["total"]), (201, &json!(8000)));
+    let (_, left) = server.get("/events/e-1/sections/Floor").await;
+    assert_eq!(left["admissions_left"], 18);
     // Without a card: paid for elsewhere.
     let confirm = server
         .http

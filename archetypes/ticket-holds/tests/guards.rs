@@ -1,19 +1,22 @@
-//! Every guard is needed: without it, some order of calls breaks an invariant, and this is how.
+//! Every clause of every guard is taken away once: then some order of calls breaks an invariant, and
+//! this is how; or none does, and this says which other lock is on that door.
 //!
 //! `Weaken` makes a clause always true on its way out, so the code under test is the code that
-//! ships. A guard whose loss nobody notices would be a comment that looks like code.
+//! ships.
 #![allow(clippy::unwrap_used)]
 
 mod venue;
 
 use chaos::{Interleave, Weaken};
 use cloud::CloudError;
+use std::future::Future;
 use std::sync::Arc;
+use ticket_holds::purchase::Cards;
 use ticket_holds::sandbox_cards::DECLINED_CARD;
 use ticket_holds::{BoxOffice, OfficeError, Over, Purchase, Realization, Reserved, Rules, Tickets};
 use venue::{
     DiesAfterAuthorize, SlowWrite, Told, Venue, canceller, checked, confirmer, event, expirer,
-    extender, held, late_reserver, open, payer, paying, reserver,
+    extender, lapsed, late_reserver, open, payer, paying, reserver,
 };
 
 in_both_realizations!(
@@ -62,7 +65,7 @@ async fn still_holds(actors: Actors, weaken: Weaken, ends: usize) {
 
 /// Alice confirms with a clock that is behind, Bob reserves with one that is ahead.
 fn confirmer_and_late_reserver(realization: Realization) -> Actors {
-    let actors = confirmer(Interleave::of(move || held(realization)), "alice");
+    let actors = confirmer(Interleave::of(move || lapsed(realization)), "alice");
     late_reserver(actors, "bob", &[1])
 }
 
@@ -76,7 +79,7 @@ async fn without_its_status_a_ticket_that_was_just_sold_is_held_again(realizatio
 }
 
 async fn without_the_expiry_a_hold_that_was_just_extended_is_taken(realization: Realization) {
-    let actors = extender(Interleave::of(move || held(realization)), "alice");
+    let actors = extender(Interleave::of(move || lapsed(realization)), "alice");
     let actors = late_reserver(actors, "bob", &[1]);
     let weaken = Weaken::guard_on("tickets").without("hold_expires_at <= :now");
     breaks(actors, weaken, "alice was told Extend").await;
@@ -138,7 +141,7 @@ async fn without_its_own_status_a_ticket_is_still_held_by_booking_and_fence(
     realization: Realization,
 ) {
     let weaken = Weaken::guard_on("tickets").without("#status = :held");
-    let actors = confirmer(Interleave::of(move || held(realization)), "alice");
+    let actors = confirmer(Interleave::of(move || lapsed(realization)), "alice");
     still_holds(expirer(actors, "sweeper"), weaken, 2).await;
 }
 
@@ -146,14 +149,14 @@ async fn without_its_own_status_a_ticket_is_still_held_by_booking_and_fence(
 /// all there is. With DynamoDB alone the ticket's own state says it too.
 #[tokio::test]
 async fn without_its_status_an_expired_booking_is_confirmed() {
-    let actors = confirmer(Interleave::of(|| held(Realization::Leased)), "alice");
+    let actors = confirmer(Interleave::of(|| lapsed(Realization::Leased)), "alice");
     let weaken = Weaken::guard_on("bookings").without("#status = :in_progress");
     let says = "alice has 1 tickets, and Allowance { tickets_taken: 0";
     breaks(expirer(actors, "sweeper"), weaken, says).await;
 }
 
 async fn without_the_time_a_slow_confirmation_comes_after_the_end(realization: Realization) {
-    let venue = held(realization).await;
+    let venue = lapsed(realization).await;
     let tap = venue.office.cloud().tap();
     let weak = Arc::new(Weaken::guard_on("bookings").without("hold_expires_at > :now"));
     let _slow = tap.install(Arc::new(SlowWrite::of(&venue)));
@@ -170,7 +173,7 @@ async fn without_the_time_a_slow_confirmation_comes_after_the_end(realization: R
 }
 
 async fn without_the_time_a_slow_extension_comes_after_the_end(realization: Realization) {
-    let venue = held(realization).await;
+    let venue = lapsed(realization).await;
     let before = venue.booking("alice").await.unwrap();
     let tap = venue.office.cloud().tap();
     let weak = Arc::new(Weaken::guard_on("bookings").without("hold_expires_at > :now"));
@@ -185,7 +188,7 @@ async fn without_the_time_a_slow_extension_comes_after_the_end(realization: Real
 /// Somebody begins to pay while somebody else confirms without paying.
 #[tokio::test]
 async fn without_the_payment_a_confirmation_loses_sight_of_one() {
-    let actors = confirmer(Interleave::of(|| held(Realization::Pure)), "alice");
+    let actors = confirmer(Interleave::of(|| lapsed(Realization::Pure)), "alice");
     let weaken = Weaken::guard_on("bookings").without("attribute_not_exists(payment)");
     let says = "the sweeper does not know what to do";
     breaks(half_payer(actors, "card"), weaken, says).await;
@@ -204,14 +207,14 @@ async fn without_the_payments_id_a_confirmation_is_still_paid_for() {
 
 #[tokio::test]
 async fn without_the_status_two_sweepers_give_the_allowance_back_twice() {
-    let actors = expirer(Interleave::of(|| held(Realization::Leased)), "one");
+    let actors = expirer(Interleave::of(|| lapsed(Realization::Leased)), "one");
     let weaken = Weaken::guard_on("bookings").without("#status = :from");
     let says = "Allowance { tickets_taken: -1";
     breaks(expirer(actors, "other"), weaken, says).await;
 }
 
 async fn without_the_seen_time_an_extended_hold_is_expired(realization: Realization) {
-    let actors = extender(Interleave::of(move || held(realization)), "alice");
+    let actors = extender(Interleave::of(move || lapsed(realization)), "alice");
     let weaken = Weaken::guard_on("bookings").without("hold_expires_at = :seen");
     breaks(expirer(actors, "sweeper"), weaken, "alice was told Extend").await;
 }
@@ -219,7 +222,7 @@ async fn without_the_seen_time_an_extended_hold_is_expired(realization: Realizat
 /// Row 11, with the code that ships.
 #[tokio::test]
 async fn without_booking_and_fence_the_sweeper_releases_a_live_hold() {
-    let actors = late_reserver(Interleave::of(|| held(Realization::Pure)), "bob", &[1]);
+    let actors = late_reserver(Interleave::of(|| lapsed(Realization::Pure)), "bob", &[1]);
     let weaken = Weaken::guard_on("tickets").without("booking_id = :booking AND fence = :fence");
     let broken = Arc::new(weaken);
     let under = Arc::clone(&broken);
@@ -237,7 +240,7 @@ async fn without_booking_and_fence_the_sweeper_releases_a_live_hold() {
 
 #[tokio::test]
 async fn without_the_payment_a_sweeper_loses_sight_of_one() {
-    let actors = half_payer(Interleave::of(|| held(Realization::Pure)), "card");
+    let actors = half_payer(Interleave::of(|| lapsed(Realization::Pure)), "card");
     let weaken = Weaken::guard_on("bookings").without("attribute_not_exists(payment)");
     let says = "the sweeper does not know what to do";
     breaks(expirer(actors, "sweeper"), weaken, says).await;
@@ -245,7 +248,7 @@ async fn without_the_payment_a_sweeper_loses_sight_of_one() {
 
 #[tokio::test]
 async fn without_the_payment_a_sweeper_waits_for_one_that_never_comes() {
-    let actors = half_payer(Interleave::of(|| held(Realization::Pure)), DECLINED_CARD);
+    let actors = half_payer(Interleave::of(|| lapsed(Realization::Pure)), DECLINED_CARD);
     let weaken = Weaken::guard_on("bookings").without("attribute_exists(payment)");
     let says = "payment is open, and nobody knows which";
     breaks(expirer(actors, "sweeper"), weaken, says).await;
@@ -254,7 +257,7 @@ async fn without_the_payment_a_sweeper_waits_for_one_that_never_comes() {
 // Extend.
 
 async fn without_its_mark_a_hold_is_extended_twice(realization: Realization) {
-    let actors = extender(Interleave::of(move || held(realization)), "alice");
+    let actors = extender(Interleave::of(move || lapsed(realization)), "alice");
     let actors = extender(actors, "alice-again");
     let weaken = Weaken::guard_on("bookings").without("attribute_not_exists(was_extended)");
     let weaken = Arc::new(weaken);
@@ -273,10 +276,30 @@ async fn without_its_mark_a_hold_is_extended_twice(realization: Realization) {
 
 #[tokio::test]
 async fn without_the_fence_an_extension_moves_the_end_of_somebody_elses_hold() {
-    let actors = extender(Interleave::of(|| held(Realization::Pure)), "alice");
+    let actors = extender(Interleave::of(|| lapsed(Realization::Pure)), "alice");
     let actors = late_reserver(actors, "bob", &[1]);
     let weaken = Weaken::guard_on("tickets").without("booking_id = :booking AND fence = :fence");
     breaks(actors, weaken, "A-1 is Held by a InProgress booking").await;
+}
+
+/// With leases an expired ticket is left as it is, so there the booking's status is all there is.
+#[tokio::test]
+async fn without_its_status_an_expired_hold_is_extended() {
+    let actors = extender(Interleave::of(|| lapsed(Realization::Leased)), "alice");
+    let weaken = Weaken::guard_on("bookings").without("#status = :in_progress");
+    let says = "alice was told Extend";
+    breaks(expirer(actors, "sweeper"), weaken, says).await;
+}
+
+/// Second locks: a ticket that still bears a booking and its fence is what that booking made it.
+#[tokio::test]
+async fn without_its_own_status_a_ticket_is_still_extended_and_put_back_by_booking_and_fence() {
+    let actors = extender(Interleave::of(|| lapsed(Realization::Pure)), "alice");
+    let weaken = Weaken::guard_on("tickets").without("#status = :held");
+    still_holds(expirer(actors, "sweeper"), weaken, 2).await;
+    let actors = confirmer(Interleave::of(|| lapsed(Realization::Pure)), "alice");
+    let weaken = Weaken::guard_on("tickets").without("#status = :from");
+    still_holds(expirer(actors, "sweeper"), weaken, 2).await;
 }
 
 // Allowance, admissions, events.
@@ -383,10 +406,16 @@ async fn purchase_under(venue: &Venue, payment_id: &str, clause: &str) -> Purcha
 
 #[tokio::test]
 async fn without_the_status_a_cancelled_booking_is_paid_for() {
-    let venue = held(Realization::Pure).await;
+    let venue = lapsed(Realization::Pure).await;
     venue.office.cancel(&venue.id("alice")).await.unwrap();
-    let payment = venue.payment_id("alice");
-    purchase_under(&venue, &payment, "#status = :in_progress").await;
+    let weak = Arc::new(Weaken::guard_on("bookings").without("#status = :in_progress"));
+    let plan = venue.office.cloud().tap().install(weak.clone());
+    let dying = DiesAfterAuthorize(venue.cards.clone());
+    let (booking, payment) = (venue.id("alice"), venue.payment_id("alice"));
+    let paid = venue.office.purchase(&dying, &booking, &payment, "card");
+    paid.await.unwrap_err();
+    drop(plan);
+    assert!(weak.applied() > 0);
     let why = venue.invariants().await.unwrap_err();
     assert!(why.contains("the sweeper does not know"), "{why}");
 }
@@ -410,7 +439,7 @@ async fn without_the_payments_id_a_second_payment_hides_the_first() {
 /// nothing.
 #[tokio::test]
 async fn without_the_time_a_card_is_authorized_for_a_hold_that_is_over() {
-    let venue = held(Realization::Pure).await;
+    let venue = lapsed(Realization::Pure).await;
     venue.hold_time_passes().await;
     let payment = venue.payment_id("alice");
     assert!(matches!(
@@ -426,7 +455,7 @@ async fn without_the_time_a_card_is_authorized_for_a_hold_that_is_over() {
 /// The hold ends while the card is asked, and the answer is no.
 #[tokio::test]
 async fn without_the_status_a_declined_card_hides_what_the_sweeper_has_to_settle() {
-    let actors = half_payer(Interleave::of(|| held(Realization::Pure)), DECLINED_CARD);
+    let actors = half_payer(Interleave::of(|| lapsed(Realization::Pure)), DECLINED_CARD);
     let weaken = Weaken::guard_on("bookings")
         .containing("payment_id = :payment")
         .without("#status = :in_progress");
@@ -437,7 +466,7 @@ async fn without_the_status_a_declined_card_hides_what_the_sweeper_has_to_settle
 /// A second lock: another payment cannot have begun while this one is open.
 #[tokio::test]
 async fn without_the_payments_id_a_declined_card_still_hides_nothing() {
-    let actors = half_payer(Interleave::of(|| held(Realization::Pure)), DECLINED_CARD);
+    let actors = half_payer(Interleave::of(|| lapsed(Realization::Pure)), DECLINED_CARD);
     let weaken = Weaken::guard_on("bookings")
         .containing("#status = :in_progress AND payment_id")
         .without("payment_id = :payment");
@@ -456,7 +485,7 @@ async fn without_the_status_a_cancelled_booking_is_marked_as_settled() {
 /// A second lock: settling twice settles the same.
 #[tokio::test]
 async fn without_the_open_payment_settling_twice_still_settles_once() {
-    let venue = held(Realization::Pure).await;
+    let venue = lapsed(Realization::Pure).await;
     let weak = Arc::new(Weaken::guard_on("bookings").without("payment = :open"));
     let _plan = venue.office.cloud().tap().install(weak.clone());
     venue.purchase("alice").await;
@@ -464,4 +493,48 @@ async fn without_the_open_payment_settling_twice_still_settles_once() {
     assert!(weak.applied() > 0);
     venue.invariants().await.unwrap();
     assert_eq!(venue.charge("alice").await, "CAPTURED");
+}
+
+// The sandbox, which stands for somebody else's system: what a processor must promise.
+
+async fn under_weak_sandbox<T>(venue: &Venue, containing: &str, act: impl Future<Output = T>) -> T {
+    let weak = Arc::new(Weaken::guard_on("sandbox_charges").containing(containing));
+    let _plan = venue.office.cloud().tap().install(weak.clone());
+    let told = act.await;
+    assert!(weak.applied() > 0);
+    told
+}
+
+#[tokio::test]
+async fn a_processor_without_memory_authorizes_what_was_given_back() {
+    let venue = lapsed(Realization::Pure).await;
+    venue.cards.give_back("key").await.unwrap();
+    assert!(!venue.cards.authorize("key", 1, "card").await.unwrap());
+    let authorize = venue.cards.authorize("key", 1, "card");
+    let guard = "attribute_not_exists(payment_id)";
+    assert!(under_weak_sandbox(&venue, guard, authorize).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_processor_without_its_guard_captures_what_was_given_back() {
+    let venue = lapsed(Realization::Pure).await;
+    venue.cards.authorize("key", 1, "card").await.unwrap();
+    venue.cards.give_back("key").await.unwrap();
+    assert!(!venue.cards.capture("key").await.unwrap());
+    let capture = venue.cards.capture("key");
+    let guard = "#status IN (:authorized, :captured)";
+    assert!(under_weak_sandbox(&venue, guard, capture).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_processor_without_its_guard_voids_what_it_has_captured() {
+    let venue = lapsed(Realization::Pure).await;
+    venue.cards.authorize("key", 1, "card").await.unwrap();
+    venue.cards.capture("key").await.unwrap();
+    let back = venue.cards.give_back("key");
+    let guard = "NOT #status IN (:captured, :refunded)";
+    under_weak_sandbox(&venue, guard, back).await.unwrap();
+    // The money stays where it is, and nobody refunds it.
+    let charge = venue.cards.charge("key").await.unwrap().unwrap();
+    assert_eq!(charge.status, "VOIDED");
 }

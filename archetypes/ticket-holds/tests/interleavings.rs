@@ -10,8 +10,8 @@ use chaos::Interleave;
 use std::collections::BTreeSet;
 use ticket_holds::{Cancelling, Expiry, Realization};
 use venue::{
-    Told, Venue, buyer, canceller, checked, confirmer, expirer, extender, forget, held, held_alone,
-    late_reserver, open, payer, paying, reserver,
+    Told, Venue, buyer, canceller, checked, confirmer, expirer, extender, forget, lapsed,
+    lapsed_alone, late_reserver, open, payer, paying, reserver,
 };
 
 in_both_realizations!(
@@ -69,12 +69,12 @@ async fn overlapping_seats_are_held_by_one_of_two_all_or_none(realization: Reali
 }
 
 async fn an_expired_seat_goes_to_the_next_whatever_the_sweeper_does(realization: Realization) {
-    let actors = late_reserver(Interleave::of(move || held(realization)), "bob", &[1]);
+    let actors = late_reserver(Interleave::of(move || lapsed(realization)), "bob", &[1]);
     explore(expirer(actors, "sweeper"), &["bob holds, sweeper expires"]).await;
 }
 
 async fn a_hold_is_confirmed_or_expired_never_both(realization: Realization) {
-    let actors = confirmer(Interleave::of(move || held(realization)), "alice");
+    let actors = confirmer(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         "alice confirms, sweeper finds it over",
         "alice is too late, sweeper expires",
@@ -83,7 +83,7 @@ async fn a_hold_is_confirmed_or_expired_never_both(realization: Realization) {
 }
 
 async fn a_hold_is_confirmed_or_displaced_never_both(realization: Realization) {
-    let actors = confirmer(Interleave::of(move || held(realization)), "alice");
+    let actors = confirmer(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         "alice confirms, bob is told sold",
         "alice is displaced, bob holds",
@@ -92,7 +92,11 @@ async fn a_hold_is_confirmed_or_displaced_never_both(realization: Realization) {
 }
 
 async fn a_sweep_and_a_reserver_leave_one_holder(realization: Realization) {
-    let actors = late_reserver(Interleave::of(move || held_alone(realization)), "bob", &[1]);
+    let actors = late_reserver(
+        Interleave::of(move || lapsed_alone(realization)),
+        "bob",
+        &[1],
+    );
     let actors = actors.actor("sweeper", |venue| async move {
         let swept = venue.late.expire_due().await.unwrap();
         // The index may already show Bob's hold too, which is not over.
@@ -104,7 +108,7 @@ async fn a_sweep_and_a_reserver_leave_one_holder(realization: Realization) {
 }
 
 async fn two_sweepers_expire_once(realization: Realization) {
-    let actors = expirer(Interleave::of(move || held(realization)), "one");
+    let actors = expirer(Interleave::of(move || lapsed(realization)), "one");
     let ends = [
         "one expires, other finds it over",
         "one finds it over, other expires",
@@ -113,7 +117,7 @@ async fn two_sweepers_expire_once(realization: Realization) {
 }
 
 async fn a_hold_is_cancelled_or_expired_never_both(realization: Realization) {
-    let actors = canceller(Interleave::of(move || held(realization)), "alice");
+    let actors = canceller(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         "alice cancels, sweeper finds it over",
         "alice finds it over, sweeper expires",
@@ -122,7 +126,7 @@ async fn a_hold_is_cancelled_or_expired_never_both(realization: Realization) {
 }
 
 async fn a_confirmation_and_a_cancellation_leave_no_seat_behind(realization: Realization) {
-    let actors = confirmer(Interleave::of(move || held(realization)), "alice");
+    let actors = confirmer(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         // Cancelling a hold, or what was just bought: the seat is free in both.
         "alice confirms, canceller cancels",
@@ -132,7 +136,7 @@ async fn a_confirmation_and_a_cancellation_leave_no_seat_behind(realization: Rea
 }
 
 async fn an_extension_and_a_late_reserver_leave_one_holder(realization: Realization) {
-    let actors = extender(Interleave::of(move || held(realization)), "alice");
+    let actors = extender(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         "alice extends, bob is told held",
         "alice cannot extend, bob holds",
@@ -141,7 +145,7 @@ async fn an_extension_and_a_late_reserver_leave_one_holder(realization: Realizat
 }
 
 async fn a_hold_is_extended_or_expired_never_both(realization: Realization) {
-    let actors = extender(Interleave::of(move || held(realization)), "alice");
+    let actors = extender(Interleave::of(move || lapsed(realization)), "alice");
     let ends = [
         "alice extends, sweeper finds it not due",
         "alice cannot extend, sweeper expires",
@@ -169,7 +173,7 @@ async fn the_last_admissions_go_to_one_of_two(realization: Realization) {
 /// Alice confirms while her time runs out for everybody else: the three of the issue at once.
 #[tokio::test]
 async fn confirmer_reserver_and_sweeper_leave_one_owner_or_one_holder() {
-    let actors = confirmer(Interleave::of(|| held(Realization::Pure)), "alice");
+    let actors = confirmer(Interleave::of(|| lapsed(Realization::Pure)), "alice");
     let actors = expirer(late_reserver(actors, "bob", &[1]), "sweeper");
     let ends = [
         "alice confirms, bob is told sold, sweeper finds it over",
@@ -260,7 +264,7 @@ async fn money_goes_back_whenever_the_cancellation_comes() {
 /// refused by the processor, since its id was given back before.
 #[tokio::test]
 async fn an_authorization_that_arrives_after_its_hold_has_ended_is_refused() {
-    let actors = buyer(Interleave::of(|| held(Realization::Pure)), "alice");
+    let actors = buyer(Interleave::of(|| lapsed(Realization::Pure)), "alice");
     let actors = checked(actors.actor("sweeper", |venue| async move {
         let expiry = venue.late.expire_hold(&venue.id("alice")).await.unwrap();
         let booking = venue.booking("alice").await.unwrap();

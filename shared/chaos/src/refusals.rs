@@ -31,7 +31,8 @@ pub struct Conflicts {
 }
 
 impl Conflicts {
-    /// The first so many of `TransactWriteItems` or `TransactGetItems`.
+    /// The first so many of `TransactWriteItems`, `TransactGetItems`, or of a single write, which is
+    /// refused too while a transaction has its item.
     pub fn on(operation: &'static str, times: usize) -> Self {
         Self {
             operation,
@@ -54,9 +55,19 @@ impl Plan for Conflicts {
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
                 .is_ok();
         let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
+        let single = !self.operation.starts_with("Transact");
         Box::pin(async move {
             if !hit {
                 return Verdict::Pass;
+            }
+            if single {
+                return Verdict::Answer {
+                    status: 400,
+                    body: json!({
+                        "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+                        "message": "Transaction is ongoing for the item",
+                    }),
+                };
             }
             Verdict::Answer {
                 status: 400,

@@ -98,17 +98,23 @@ async fn open_on(cloud: Cloud, realization: Realization) -> Venue {
     }
 }
 
-/// A venue where Alice holds seat 1, and Redis, whose clock nobody can turn, has let her lease
-/// end. By `office`'s clock her hold still lasts; by `late`'s it is over.
+/// A venue where Alice holds seat 1.
 pub async fn held(realization: Realization) -> Venue {
     let venue = open(realization).await;
     venue.hold("alice", &[1]).await;
+    venue
+}
+
+/// A venue where Alice holds seat 1, and Redis, whose clock nobody can turn, has let her lease
+/// end. By `office`'s clock her hold still lasts; by `late`'s it is over.
+pub async fn lapsed(realization: Realization) -> Venue {
+    let venue = held(realization).await;
     venue.redis_forgets().await;
     venue
 }
 
 /// The same on tables of its own.
-pub async fn held_alone(realization: Realization) -> Venue {
+pub async fn lapsed_alone(realization: Realization) -> Venue {
     let venue = open_alone(realization).await;
     venue.hold("alice", &[1]).await;
     venue.redis_forgets().await;
@@ -260,7 +266,8 @@ impl Venue {
     /// What the processor says, beside the tap.
     pub async fn charge(&self, user: &str) -> String {
         let cards = SandboxCards::new(self.office.cloud().beside_tap());
-        let charge = cards.charge(&self.payment_id(user)).await.unwrap();
+        let key = format!("{}#{}", self.id(user), self.payment_id(user));
+        let charge = cards.charge(&key).await.unwrap();
         charge.map_or("NONE".into(), |charge| charge.status)
     }
 
@@ -330,35 +337,32 @@ impl Venue {
         items.iter().map(|item| from_item(item).unwrap()).collect()
     }
 
-    async fn tickets(&self) -> Vec<Item> {
+    async fn tickets(&self) -> Vec<TicketState> {
         let cloud = self.office.cloud().beside_tap();
-        let mut all = Vec::new();
-        for section in ["A", "Floor"] {
-            let found = cloud
-                .dynamodb()
-                .query()
-                .table_name(cloud.names().table("tickets"))
-                .key_condition_expression("block_id = :block")
-                .expression_attribute_values(":block", S(block_id(&self.event_id, section)))
-                .consistent_read(true)
-                .send()
-                .await;
-            all.extend(found.unwrap().items.unwrap_or_default());
-        }
-        all
+        let found = cloud
+            .dynamodb()
+            .query()
+            .table_name(cloud.names().table("tickets"))
+            .key_condition_expression("block_id = :block")
+            .expression_attribute_values(":block", S(block_id(&self.event_id, "A")))
+            .consistent_read(true)
+            .send()
+            .await;
+        let found = found.unwrap();
+        found
+            .items()
+            .iter()
+            .map(|item| from_item(item).unwrap())
+            .collect()
     }
 
     /// Everything that must hold, however the story went. Gives the bookings at the end.
     pub async fn invariants(&self) -> Result<Vec<BookingState>, String> {
         let bookings = self.bookings().await;
-        let (shards, seats): (Vec<_>, Vec<_>) = self
-            .tickets()
-            .await
-            .into_iter()
-            .partition(|item| item.contains_key("remaining"));
-        let seats: Vec<TicketState> = seats.iter().map(|item| from_item(item).unwrap()).collect();
-        let shards: Vec<AdmissionShard> =
-            shards.iter().map(|item| from_item(item).unwrap()).collect();
+        let seats = self.tickets().await;
+        let shards = self.beside();
+        let shards = shards.admission_shards(&self.event_id, "Floor", true).await;
+        let shards = shards.unwrap();
         for ticket in &seats {
             self.seat_invariants(ticket, &bookings)?;
         }
@@ -470,13 +474,13 @@ impl Venue {
         ensure(counted == live && allowance.tickets_taken == taken, || {
             format!("{user} has {taken} tickets, and {allowance:?} was counted")
         })?;
-        let Some(payment_id) = &booking.payment_id else {
+        let Some(payment_id) = booking.charge_key() else {
             return ensure(!open, || {
                 format!("{user}'s payment is open, and nobody knows which")
             });
         };
         let cards = SandboxCards::new(self.office.cloud().beside_tap());
-        let charge = cards.charge(payment_id).await.unwrap();
+        let charge = cards.charge(&payment_id).await.unwrap();
         let charge = charge.map(|charge| charge.status);
         let fits = match charge.as_deref() {
             Some("CAPTURED") => booking.status == BookingStatus::Confirmed || open,
