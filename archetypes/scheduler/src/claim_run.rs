@@ -188,7 +188,13 @@ impl Scheduler {
         decided: &Claim,
         owner: &str,
         now: Millis,
-    ) -> Result<(Release, Result<Transaction<TransactWriteItemsOutput>, CloudError>), CloudError> {
+    ) -> Result<
+        (
+            Release,
+            Result<Transaction<TransactWriteItemsOutput>, CloudError>,
+        ),
+        CloudError,
+    > {
         let mark = Update::builder()
             .table_name(self.table("executions"))
             .set_key(Some(key(&execution.execution_id)?))
@@ -332,7 +338,10 @@ impl Scheduler {
 
 fn job_status(status: JobStatus) -> aws_sdk_dynamodb::types::AttributeValue {
     let name = serde_json::to_value(status).ok();
-    s(name.as_ref().and_then(|name| name.as_str()).unwrap_or_default())
+    s(name
+        .as_ref()
+        .and_then(|name| name.as_str())
+        .unwrap_or_default())
 }
 
 enum Refused {

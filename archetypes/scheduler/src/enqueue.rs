@@ -37,8 +37,7 @@ const EXECUTION_GUARD: &str = "#status = :pending AND schedule_version = :versio
 /// The plan is still the one that the next execution was computed from.
 const JOB_GUARD: &str = "schedule_version = :version";
 
-const ENQUEUE: &str =
-    "SET #status = :to, due_shard = :watch, due_at = :due, sent_by = :dispatch";
+const ENQUEUE: &str = "SET #status = :to, due_shard = :watch, due_at = :due, sent_by = :dispatch";
 const SKIP: &str = "SET #status = :to, reason = :why, completed_at = :now, expires_at = :expires, \
      sent_by = :dispatch REMOVE due_shard, due_at";
 
@@ -170,7 +169,10 @@ impl Scheduler {
             mark.update_expression(ENQUEUE)
                 .expression_attribute_values(":to", status(ExecutionStatus::Enqueued))
                 .expression_attribute_values(":watch", s(watch_lane(&job.job_id)))
-                .expression_attribute_values(":due", n(execution.execution_time.max(now) + GRACE_MS))
+                .expression_attribute_values(
+                    ":due",
+                    n(execution.execution_time.max(now) + GRACE_MS),
+                )
         } else {
             mark.update_expression(SKIP)
                 .expression_attribute_values(":to", status(ExecutionStatus::Skipped))
@@ -195,8 +197,12 @@ impl Scheduler {
         let part = TransactWriteItem::builder;
         let mut names = vec!["execution", "job"];
         let mut items = vec![
-            part().update(mark.build().map_err(CloudError::bug)?).build(),
-            part().update(plan.build().map_err(CloudError::bug)?).build(),
+            part()
+                .update(mark.build().map_err(CloudError::bug)?)
+                .build(),
+            part()
+                .update(plan.build().map_err(CloudError::bug)?)
+                .build(),
         ];
         if let Some(next) = next {
             names.push("next");

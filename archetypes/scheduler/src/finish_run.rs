@@ -62,7 +62,11 @@ impl Scheduler {
     }
 
     /// The attempt failed: another one after a pause, or, after the last, the dead-letter queue.
-    pub async fn fail(&self, run: &Run, why: &str) -> Result<(Finish, AfterFailure), SchedulerError> {
+    pub async fn fail(
+        &self,
+        run: &Run,
+        why: &str,
+    ) -> Result<(Finish, AfterFailure), SchedulerError> {
         let now = self.now();
         let after = domain::after_failure(&run.execution, now);
         let why = (":why", s(why.chars().take(1_000).collect::<String>()));

@@ -59,7 +59,10 @@ pub(crate) fn key(execution_id: &str) -> Result<Item, CloudError> {
 /// A status as its attribute.
 pub(crate) fn status(status: ExecutionStatus) -> AttributeValue {
     let name = serde_json::to_value(status).ok();
-    s(name.as_ref().and_then(|name| name.as_str()).unwrap_or_default())
+    s(name
+        .as_ref()
+        .and_then(|name| name.as_str())
+        .unwrap_or_default())
 }
 
 impl ExecutionState {
@@ -129,9 +132,7 @@ impl Scheduler {
             left = got.unprocessed_keys;
         }
         match (job, execution) {
-            (Some(job), Some(execution)) => {
-                Ok(Some((from_item(&job)?, from_item(&execution)?)))
-            }
+            (Some(job), Some(execution)) => Ok(Some((from_item(&job)?, from_item(&execution)?))),
             _ => Ok(None),
         }
     }

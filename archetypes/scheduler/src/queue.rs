@@ -106,12 +106,17 @@ async fn create_runnable(cloud: &Cloud) -> Result<()> {
         .attribute_names(QueueAttributeName::QueueArn)
         .send()
         .await?;
-    let arn = attributes.attributes().and_then(|all| all.get(&QueueAttributeName::QueueArn));
+    let arn = attributes
+        .attributes()
+        .and_then(|all| all.get(&QueueAttributeName::QueueArn));
     let arn = arn.context("the dead-letter queue has no ARN")?;
     let redrive = serde_json::json!({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVES});
     let attributes = [
         (QueueAttributeName::RedrivePolicy, redrive.to_string()),
-        (QueueAttributeName::VisibilityTimeout, VISIBILITY_SECONDS.to_string()),
+        (
+            QueueAttributeName::VisibilityTimeout,
+            VISIBILITY_SECONDS.to_string(),
+        ),
     ];
     create(cloud, RUNNABLE, &attributes).await.map(|_| ())
 }
@@ -135,7 +140,11 @@ async fn remove(cloud: &Cloud, name: &str) -> Result<()> {
     let find = cloud.sqs().get_queue_url();
     let found = match find.queue_name(cloud.names().queue(name)).send().await {
         Ok(found) => found,
-        Err(error) if error.code().is_some_and(|code| code.contains("NonExistent")) => {
+        Err(error)
+            if error
+                .code()
+                .is_some_and(|code| code.contains("NonExistent")) =>
+        {
             return Ok(());
         }
         Err(error) => return Err(CloudError::from(error).into()),
@@ -197,7 +206,9 @@ impl Scheduler {
         let received = received.send().await.map_err(CloudError::from)?;
         let message = received.messages.unwrap_or_default().pop();
         Ok(message.map(|message| {
-            let says = message.body().and_then(|body| serde_json::from_str(body).ok());
+            let says = message
+                .body()
+                .and_then(|body| serde_json::from_str(body).ok());
             let says = says.filter(|says: &RunnableExecutionState| {
                 let named = parts_of(&says.execution_id);
                 named == Some((says.execution_time, says.job_id.as_str()))
@@ -256,16 +267,25 @@ impl Scheduler {
         let get = self.cloud.sqs().get_queue_attributes();
         let get = get.queue_url(&self.queues.runnable);
         let got = get.set_attribute_names(Some(names.to_vec())).send().await;
-        let got = got.map_err(CloudError::from)?.attributes.unwrap_or_default();
-        let counts = names.iter().filter_map(|name| got.get(name)?.parse::<usize>().ok());
+        let got = got
+            .map_err(CloudError::from)?
+            .attributes
+            .unwrap_or_default();
+        let counts = names
+            .iter()
+            .filter_map(|name| got.get(name)?.parse::<usize>().ok());
         Ok(counts.sum())
     }
 }
 
 fn is_over(code: Option<&str>) -> bool {
     code.is_some_and(|code| {
-        ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue"]
-            .iter()
-            .any(|over| code.contains(over))
+        [
+            "ReceiptHandleIsInvalid",
+            "MessageNotInflight",
+            "InvalidParameterValue",
+        ]
+        .iter()
+        .any(|over| code.contains(over))
     })
 }

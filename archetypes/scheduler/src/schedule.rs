@@ -115,8 +115,7 @@ impl Schedule {
         };
         let cron = Cron::from_str(expression)
             .map_err(|error| BadInput::Cron(expression.clone(), error.to_string()))?;
-        let zone =
-            Tz::from_str(time_zone).map_err(|_| BadInput::TimeZone(time_zone.clone()))?;
+        let zone = Tz::from_str(time_zone).map_err(|_| BadInput::TimeZone(time_zone.clone()))?;
         Ok((cron, zone))
     }
 }

@@ -46,20 +46,40 @@ const JOB_ATTRIBUTES: &[Attribute] = &[
         "{type: every, every_ms: 60000}",
         "what creating again is compared with",
     ),
-    attribute("anchor", "1767225600000", "epoch ms; intervals are counted from here"),
+    attribute(
+        "anchor",
+        "1767225600000",
+        "epoch ms; intervals are counted from here",
+    ),
     attribute("overlap", "ALLOW_ALL", "ALLOW_ALL, SKIP or QUEUE_ONE"),
     attribute("misfire", "RUN_LAST", "RUN_ALL, RUN_LAST or SKIP_MISSED"),
-    attribute("catch_up_ms", "86400000", "how far back missed fire times are made up for"),
+    attribute(
+        "catch_up_ms",
+        "86400000",
+        "how far back missed fire times are made up for",
+    ),
     attribute("max_attempts", "3", "then FAILED"),
-    attribute("lease_ms", "30000", "how long a worker has it without a heartbeat"),
-    attribute("timeout_ms", "3600000", "how long one attempt may take in all"),
+    attribute(
+        "lease_ms",
+        "30000",
+        "how long a worker has it without a heartbeat",
+    ),
+    attribute(
+        "timeout_ms",
+        "3600000",
+        "how long one attempt may take in all",
+    ),
     attribute("status", "ACTIVE", "ACTIVE, PAUSED, CANCELLED or FINISHED"),
     attribute(
         "schedule_version",
         "1",
         "grows with every change of plan: the fence for what has not started",
     ),
-    attribute("next_fire_time", "1767225660000", "epoch ms; the execution that is PENDING"),
+    attribute(
+        "next_fire_time",
+        "1767225660000",
+        "epoch ms; the execution that is PENDING",
+    ),
     attribute(
         "running_execution",
         "1767225660000#job-0001",
@@ -70,7 +90,11 @@ const JOB_ATTRIBUTES: &[Attribute] = &[
         "1767225720000#job-0001",
         "who comes next (QUEUE_ONE)",
     ),
-    attribute("change_id", "change-0001", "the last change of plan, by its maker's id"),
+    attribute(
+        "change_id",
+        "change-0001",
+        "the last change of plan, by its maker's id",
+    ),
     attribute("created_at", "1767225600000", "epoch ms"),
 ];
 
@@ -103,25 +127,77 @@ pub const EXECUTIONS: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("bucket", "2026-01-01T00:01#2", "the minute of execution_time, and the shard of the job"),
-        attribute("execution_id", "1767225660000#job-0001", "execution_time#job_id: a job fires at a time once"),
+        attribute(
+            "bucket",
+            "2026-01-01T00:01#2",
+            "the minute of execution_time, and the shard of the job",
+        ),
+        attribute(
+            "execution_id",
+            "1767225660000#job-0001",
+            "execution_time#job_id: a job fires at a time once",
+        ),
         attribute("job_id", "job-0001", "of which job"),
         attribute("tenant_id", "acme", "whose"),
-        attribute("execution_time", "1767225660000", "epoch ms; the future constraint"),
+        attribute(
+            "execution_time",
+            "1767225660000",
+            "epoch ms; the future constraint",
+        ),
         attribute("status", "IN_PROGRESS", "see the diagram"),
         attribute("attempt", "1", "attempts begun; the fencing token"),
-        attribute("attempt_limit", "3", "the last that may be begun; redrive moves it"),
+        attribute(
+            "attempt_limit",
+            "3",
+            "the last that may be begun; redrive moves it",
+        ),
         attribute("schedule_version", "1", "the plan it belongs to"),
-        attribute("not_before", "1767225660000", "epoch ms; its time, or that of the next attempt"),
-        attribute("due_at", "1767225720000", "epoch ms; when somebody must look at it again"),
-        attribute("due_shard", "watch-2", "only while there is something to do: what makes the index sparse"),
-        attribute("sent_by", "dispatch-0001", "the dispatch that enqueued it: identity of a lost answer"),
+        attribute(
+            "not_before",
+            "1767225660000",
+            "epoch ms; its time, or that of the next attempt",
+        ),
+        attribute(
+            "due_at",
+            "1767225720000",
+            "epoch ms; when somebody must look at it again",
+        ),
+        attribute(
+            "due_shard",
+            "watch-2",
+            "only while there is something to do: what makes the index sparse",
+        ),
+        attribute(
+            "sent_by",
+            "dispatch-0001",
+            "the dispatch that enqueued it: identity of a lost answer",
+        ),
         attribute("lease_owner", "worker-1", "who has it, or had it last"),
-        attribute("lease_expires_at", "1767225690000", "epoch ms; until when, without a heartbeat"),
-        attribute("started_at", "1767225660000", "epoch ms; when its first attempt began"),
-        attribute("completed_at", "1767225661000", "epoch ms; when it ended, however it did"),
-        attribute("reason", "no answer", "why it was tried again, failed, skipped or called off"),
-        attribute("expires_at", "1769817661", "epoch seconds; thirty days after its end"),
+        attribute(
+            "lease_expires_at",
+            "1767225690000",
+            "epoch ms; until when, without a heartbeat",
+        ),
+        attribute(
+            "started_at",
+            "1767225660000",
+            "epoch ms; when its first attempt began",
+        ),
+        attribute(
+            "completed_at",
+            "1767225661000",
+            "epoch ms; when it ended, however it did",
+        ),
+        attribute(
+            "reason",
+            "no answer",
+            "why it was tried again, failed, skipped or called off",
+        ),
+        attribute(
+            "expires_at",
+            "1769817661",
+            "epoch seconds; thirty days after its end",
+        ),
     ],
 };
 
@@ -180,7 +256,11 @@ pub const ACTIONS: &[Action] = &[
     },
     Action {
         name: "enqueue execution",
-        entities: &["RunnableExecutionState", "ExecutionState", "JobDefinitionState"],
+        entities: &[
+            "RunnableExecutionState",
+            "ExecutionState",
+            "JobDefinitionState",
+        ],
         abstract_layer: "create target, materialize claimable run",
         concrete_layer: "PENDING → ENQUEUED and the next execution in one transaction, then SendMessage with DelaySeconds ≤ 900 and {execution_id, job_id, execution_time}",
         calls: &[
@@ -320,7 +400,10 @@ pub const ACTIONS: &[Action] = &[
         concrete_layer: "Update of lease_expires_at under the fence, then ChangeMessageVisibility to the same moment",
         calls: &[Calls {
             when: "any",
-            sequence: &["UpdateItem executions if", "ChangeMessageVisibility runnable"],
+            sequence: &[
+                "UpdateItem executions if",
+                "ChangeMessageVisibility runnable",
+            ],
         }],
     },
     Action {

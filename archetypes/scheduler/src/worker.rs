@@ -136,14 +136,13 @@ impl Worker {
     }
 
     async fn run(&self, run: &Run) -> Result<Worked, SchedulerError> {
-        let mut stop = self.stop.clone();
         let timeout = Duration::from_millis(run.job.timeout_ms as u64);
         let ended = tokio::select! {
             // What is done is done, whatever else is true at the same moment.
             biased;
             ended = tokio::time::timeout(timeout, self.handler.run(run)) => ended,
             () = self.lose_lease(run) => return Ok(Worked::Stale),
-            Ok(_) = stop.wait_for(|stop| *stop) => {
+            () = self.told_to_stop() => {
                 return Ok(match self.scheduler.give_back(run).await? {
                     Finish::Done => Worked::GivenBack,
                     Finish::Stale => Worked::Stale,
@@ -165,6 +164,15 @@ impl Worker {
             (Finish::Done, AfterFailure::Retry { at }) => Worked::Retrying { at },
             (Finish::Done, AfterFailure::Fail) => Worked::Failed,
         })
+    }
+
+    async fn told_to_stop(&self) {
+        let mut stop = self.stop.clone();
+        let told = stop.wait_for(|stop| *stop).await.is_ok();
+        if !told {
+            // Nobody is left who could tell.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is

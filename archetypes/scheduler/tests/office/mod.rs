@@ -135,7 +135,9 @@ impl Office {
     }
 
     pub fn advance(&self, ms: Millis) {
-        self.cloud().clock().advance(Duration::from_millis(ms as u64));
+        self.cloud()
+            .clock()
+            .advance(Duration::from_millis(ms as u64));
     }
 
     pub fn worker(&self, name: &str) -> Worker {
@@ -200,14 +202,33 @@ impl Office {
         count
     }
 
-    /// What life does: time passes, scanners and sweepers come by, workers work.
+    /// What life does: time passes, scanners and sweepers come by, workers work. It looks after the
+    /// one shard of `job`; all of them would take most of the time of these tests.
     pub async fn live(&self, rounds: usize) {
+        let shard = cloud::item::shard_of("job", SHARDS);
         for _ in 0..rounds {
-            self.scan().await;
-            self.sweep().await;
+            for (id, outcome) in self.scheduler.scan_due([shard], 1_000).await.unwrap() {
+                assert!(outcome.is_ok(), "{id}: {outcome:?}");
+            }
+            for (id, outcome) in self.scheduler.sweep_stale([shard]).await.unwrap() {
+                assert!(outcome.is_ok(), "{id}: {outcome:?}");
+            }
             self.work_all("life").await;
             self.cloud().clock().advance(ROUND);
         }
+    }
+
+    /// Whether everything that was dispatched has ended.
+    async fn is_at_rest(&self, job_id: &str) -> bool {
+        let beside = self.scheduler.on(self.cloud().beside_tap());
+        let all = beside.executions_of(job_id, 1_000).await.unwrap();
+        let ended = |execution: &ExecutionState| {
+            execution.due_at.is_none() && execution.status != ExecutionStatus::Waiting
+                || execution
+                    .due_at
+                    .is_some_and(|due| due > self.now() + 2 * MINUTE)
+        };
+        all.iter().all(ended)
     }
 
     pub async fn execution(&self, execution_id: &str) -> ExecutionState {
@@ -263,7 +284,10 @@ impl Office {
         };
         ensure(
             planned == expected,
-            format!("{:?}: {planned:?} is planned, the job says {expected:?}", job.status),
+            format!(
+                "{:?}: {planned:?} is planned, the job says {expected:?}",
+                job.status
+            ),
         )?;
         ensure(
             job.status != JobStatus::Active || !planned.is_empty(),
@@ -321,5 +345,149 @@ impl Office {
             .into_iter()
             .map(|execution| (execution.execution_id, execution.status))
             .collect())
+    }
+}
+
+/// A word for what a worker did.
+pub fn word(worked: &Worked) -> String {
+    match worked {
+        Worked::Retrying { .. } => "retrying".to_owned(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// `one completed, other held`.
+pub fn label(told: &[(&'static str, String)]) -> String {
+    let words: Vec<_> = told
+        .iter()
+        .map(|(who, did)| format!("{who} {did}"))
+        .collect();
+    words.join(", ")
+}
+
+/// An office where a job's one execution is due and in the queue, and its message in hand.
+pub struct Desk {
+    pub office: Office,
+    pub message: Message,
+    /// The same office by a clock that is past every lease.
+    pub late: Scheduler,
+    /// A second message, or a run that has begun, where a story needs one.
+    pub second: Option<Message>,
+    pub run: Option<Run>,
+}
+
+impl World for Desk {
+    fn cloud(&self) -> &Cloud {
+        self.office.cloud()
+    }
+}
+
+/// The message of a job that has just come due.
+pub async fn desk(job: NewJob) -> Desk {
+    let office = with_job(job).await;
+    office.advance(HOUR);
+    office.scan().await;
+    let message = office.receive().await.unwrap();
+    let ahead = cloud::Clock::manual(office.now() + HOUR);
+    let late = office.scheduler.on(office.cloud().with_clock(ahead));
+    Desk {
+        office,
+        message,
+        late,
+        second: None,
+        run: None,
+    }
+}
+
+impl Desk {
+    pub async fn work(&self, name: &str) -> String {
+        let worker = self.office.worker(name);
+        word(&self.office.handle(&worker, &self.message).await)
+    }
+
+    /// Works on the same message by a clock that is ahead.
+    pub async fn work_late(&self, name: &str) -> String {
+        let worker = self.office.worker_on(name, &self.late);
+        word(&self.office.handle(&worker, &self.message).await)
+    }
+
+    /// Claims, and no more.
+    pub async fn claim(&self, name: &str) -> Run {
+        match self
+            .office
+            .scheduler
+            .claim(&self.message, name)
+            .await
+            .unwrap()
+        {
+            scheduler::Claimed::Run(run) => *run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Tries to claim, with the first message or the second, and says what came of it.
+    pub async fn try_claim(&self, name: &str, second: bool) -> String {
+        let message = match second {
+            true => self.second.as_ref().unwrap(),
+            false => &self.message,
+        };
+        match self.office.scheduler.claim(message, name).await.unwrap() {
+            scheduler::Claimed::Run(run) => format!("begins {}", run.execution.attempt),
+            scheduler::Claimed::Held { .. } => "held".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    pub fn begun(&self) -> &Run {
+        self.run.as_ref().unwrap()
+    }
+
+    /// Completes what has begun, and writes down whether that counted.
+    pub async fn complete(&self) -> String {
+        match self.office.scheduler.complete(self.begun()).await.unwrap() {
+            scheduler::Finish::Done => {
+                self.office.written(&self.message, Worked::Completed);
+                "completed".to_owned()
+            }
+            scheduler::Finish::Stale => "stale".to_owned(),
+        }
+    }
+}
+
+/// After every order the invariants must hold, and then life goes on, and what was begun ends.
+pub async fn ends_well(office: &Office, job_id: &str, rounds: usize) -> Result<(), String> {
+    office.invariants(job_id).await?;
+    for _ in 0..rounds {
+        if office.is_at_rest(job_id).await {
+            break;
+        }
+        office.live(1).await;
+    }
+    let all = office.invariants(job_id).await?;
+    for (id, status) in &all {
+        let counted = office
+            .completions()
+            .iter()
+            .filter(|done| *done == id)
+            .count();
+        match status {
+            ExecutionStatus::Completed if counted == 1 => {}
+            ExecutionStatus::Completed => return Err(format!("{id}: {counted} completions")),
+            ExecutionStatus::Cancelled | ExecutionStatus::Skipped | ExecutionStatus::Failed => {}
+            ExecutionStatus::Pending => {
+                let (time, _) = scheduler::items::parts_of(id).unwrap();
+                if time + 2 * MINUTE < office.now() {
+                    return Err(format!("{id} was never dispatched"));
+                }
+            }
+            other => return Err(format!("{id} is {other:?} for ever")),
+        }
+    }
+    Ok(())
+}
+
+impl Office {
+    pub fn cloud_tap(&self) -> &cloud::Tap {
+        self.cloud().tap()
     }
 }
