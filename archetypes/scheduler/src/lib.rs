@@ -43,6 +43,7 @@ pub use finish_run::Finish;
 pub use misfire::Misfire;
 pub use overlap::Overlap;
 pub use schedule::Schedule;
+pub use walkthrough::archetype;
 
 pub use worker::{Handler, Worked, Worker};
 

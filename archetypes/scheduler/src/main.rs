@@ -1,5 +1,5 @@
 //! `cargo run -p scheduler` tells the story; `-- --help` lists the rest.
 
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    walkthrough::main(scheduler::archetype())
 }
