@@ -5,9 +5,7 @@
 //! taken. `attempt` grows with each claim and is the fencing token: whoever lost the lease without
 //! noticing can no longer write.
 
-use crate::domain::{
-    Claim, ExecutionState, ExecutionStatus, GRACE_MS, JobDefinitionState, JobStatus,
-};
+use crate::domain::{Claim, ExecutionState, ExecutionStatus, GRACE_MS, JobDefinitionState};
 use crate::items::{expires_at, key, status, watch_lane};
 use crate::overlap::{Overlap, Release};
 use crate::queue::{Message, VISIBILITY_SECONDS};
@@ -74,10 +72,10 @@ const GIVE_UP: &str = "SET #status = :to, reason = :why, completed_at = :now, \
 const WAIT: &str = "SET #status = :to REMOVE due_shard, due_at";
 
 /// A first attempt belongs to the plan of its time; a later one only must not be called off.
-const PLAN_GUARD: &str = "schedule_version = :version AND #status <> :cancelled";
+const PLAN_GUARD: &str = "schedule_version = :version";
 const AGAIN_GUARD: &str = "#status <> :cancelled";
 /// The same, and the job's one place is free, or ours since an earlier attempt.
-const PLACE_PLAN_GUARD: &str = "schedule_version = :version AND #status <> :cancelled \
+const PLACE_PLAN_GUARD: &str = "schedule_version = :version \
      AND (attribute_not_exists(running_execution) OR running_execution = :id)";
 const PLACE_AGAIN_GUARD: &str = "#status <> :cancelled \
      AND (attribute_not_exists(running_execution) OR running_execution = :id)";
@@ -271,14 +269,15 @@ impl Scheduler {
     ) -> Result<TransactWriteItem, CloudError> {
         let check = ConditionCheck::builder()
             .table_name(self.table("jobs"))
-            .key("job_id", s(&job.job_id))
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":cancelled", job_status(JobStatus::Cancelled));
+            .key("job_id", s(&job.job_id));
         let check = match execution.attempt {
             0 => check
                 .condition_expression(PLAN_GUARD)
                 .expression_attribute_values(":version", n(execution.schedule_version)),
-            _ => check.condition_expression(AGAIN_GUARD),
+            _ => check
+                .condition_expression(AGAIN_GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":cancelled", s("CANCELLED")),
         };
         let check = check.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().condition_check(check).build())
@@ -294,14 +293,15 @@ impl Scheduler {
             .table_name(self.table("jobs"))
             .key("job_id", s(&job.job_id))
             .update_expression(TAKE_PLACE)
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":id", s(&execution.execution_id))
-            .expression_attribute_values(":cancelled", job_status(JobStatus::Cancelled));
+            .expression_attribute_values(":id", s(&execution.execution_id));
         let take = match execution.attempt {
             0 => take
                 .condition_expression(PLACE_PLAN_GUARD)
                 .expression_attribute_values(":version", n(execution.schedule_version)),
-            _ => take.condition_expression(PLACE_AGAIN_GUARD),
+            _ => take
+                .condition_expression(PLACE_AGAIN_GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":cancelled", s("CANCELLED")),
         };
         let take = take.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().update(take).build())
@@ -334,14 +334,6 @@ impl Scheduler {
         let check = check.build().map_err(CloudError::bug)?;
         Ok(item.condition_check(check).build())
     }
-}
-
-fn job_status(status: JobStatus) -> aws_sdk_dynamodb::types::AttributeValue {
-    let name = serde_json::to_value(status).ok();
-    s(name
-        .as_ref()
-        .and_then(|name| name.as_str())
-        .unwrap_or_default())
 }
 
 enum Refused {

@@ -1,16 +1,20 @@
 //! When a job fires: once, every so often, or by a cron expression in a time zone.
 //!
 //! A fire time is a point in time (epoch ms), so a change of clocks concerns only cron, and there
-//! only the question which points an expression means. [`croner`] answers it as Vixie cron does: a
-//! fixed time that the clocks jump over fires right after the jump; a fixed time that comes twice
-//! fires the first time; an expression with a wildcard follows the clock, skipping what is not
-//! there and firing in both of what comes twice.
+//! only the question which points an expression means. The answer is Vixie cron's: a fixed time
+//! that the clocks jump over fires right after the jump; a fixed time that comes twice fires the
+//! first time; an expression with a wildcard follows the clock, skipping what is not there and
+//! firing in both of what comes twice.
+//!
+//! [`croner`] reads expressions and finds what they mean under one offset from UTC. The way from
+//! one offset to the next is walked here: asked with a time zone, croner 3.0 leaves out the second
+//! of two hours for a wildcard, and from within it finds what has passed.
 
 use crate::domain::BadInput;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, FixedOffset, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
 use cloud::Millis;
-use croner::Cron;
+use croner::{Cron, JobType};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -63,8 +67,7 @@ impl Schedule {
             }
             Self::Cron { .. } => {
                 let (cron, zone) = self.cron().ok()?;
-                let found = cron.find_next_occurrence(&local(after, zone)?, false);
-                found.ok()?.timestamp_millis()
+                next_on_wall(&cron, zone, after)?
             }
         };
         (next > after && next <= MAX_TIME).then_some(next)
@@ -80,9 +83,7 @@ impl Schedule {
             }
             Self::Cron { .. } => {
                 let (cron, zone) = self.cron().ok()?;
-                let found = cron.find_previous_occurrence(&local(until, zone)?, true);
-                let found = found.ok()?.timestamp_millis();
-                (found > anchor).then_some(found)
+                last_on_wall(&cron, zone, until).filter(|last| *last > anchor)
             }
         }
     }
@@ -120,9 +121,110 @@ impl Schedule {
     }
 }
 
-/// What a wall clock there shows. Fire times are whole seconds, so a fraction is cut off: 10:00:00.5
-/// is after 10:00:00, and so is what comes next after either.
-fn local(time: Millis, zone: Tz) -> Option<DateTime<Tz>> {
-    let time = DateTime::<Utc>::from_timestamp(time.div_euclid(1_000), 0)?;
-    Some(time.with_timezone(&zone))
+/// The offset of a zone from UTC at a time, in seconds.
+fn offset(zone: Tz, seconds: i64) -> Option<i32> {
+    let time = DateTime::<Utc>::from_timestamp(seconds, 0)?;
+    Some(
+        zone.offset_from_utc_datetime(&time.naive_utc())
+            .fix()
+            .local_minus_utc(),
+    )
+}
+
+/// The first second after `from`, up to `until`, at which the clocks show another offset.
+fn change(zone: Tz, from: i64, until: i64) -> Option<i64> {
+    let before = offset(zone, from)?;
+    let changed = |at: i64| offset(zone, at).is_some_and(|offset| offset != before);
+    let mut same = from;
+    loop {
+        // No zone changes twice within half a day.
+        let next = (same + 43_200).min(until);
+        if changed(next) {
+            let (mut same, mut other) = (same, next);
+            while other - same > 1 {
+                let middle = same + (other - same) / 2;
+                match changed(middle) {
+                    true => other = middle,
+                    false => same = middle,
+                }
+            }
+            return Some(other);
+        }
+        if next == until {
+            return None;
+        }
+        same = next;
+    }
+}
+
+/// The first fire time after `after`: what the expression means under the offset of now, unless the
+/// clocks change before that; then what it means from there on. Fire times are whole seconds, so a
+/// fraction is cut off: what comes after 10:00:00.5 comes after 10:00:00.
+fn next_on_wall(cron: &Cron, zone: Tz, after: Millis) -> Option<Millis> {
+    let fixed = cron.determine_job_type() == JobType::FixedTime;
+    let mut from = after.div_euclid(1_000);
+    // Until then a fixed time has come before: the clocks show it a second time.
+    let mut repeats_until = repeats_until(zone, from);
+    loop {
+        let shown = offset(zone, from)?;
+        let wall = FixedOffset::east_opt(shown)?;
+        let start = DateTime::<Utc>::from_timestamp(from, 0)?.with_timezone(&wall);
+        let found = cron.find_next_occurrence(&start, false).ok()?.timestamp();
+        let Some(change) = change(zone, from, found) else {
+            if fixed && found < repeats_until {
+                from = found;
+                continue;
+            }
+            return Some(found * 1_000);
+        };
+        let jump = i64::from(offset(zone, change)? - shown);
+        if fixed && jump > 0 && found < change + jump {
+            // The clocks jump over it: right after the jump.
+            return Some(change * 1_000);
+        }
+        repeats_until = change + (-jump).max(0);
+        // Exactly at the change is after the change.
+        let wall = FixedOffset::east_opt(offset(zone, change)?)?;
+        let start = DateTime::<Utc>::from_timestamp(change, 0)?.with_timezone(&wall);
+        if cron.is_time_matching(&start).ok()? && !(fixed && change < repeats_until) {
+            return Some(change * 1_000);
+        }
+        from = change;
+    }
+}
+
+/// Until when the clocks show what they have shown before; in the past if they do not.
+fn repeats_until(zone: Tz, at: i64) -> i64 {
+    let before = at - 43_200;
+    let repeats = || {
+        let change = change(zone, before, at)?;
+        let back = offset(zone, before)? - offset(zone, change)?;
+        Some(change + i64::from(back.max(0)))
+    };
+    repeats().unwrap_or(0)
+}
+
+/// The last fire time at or before `until`: forward from ever further back.
+fn last_on_wall(cron: &Cron, zone: Tz, until: Millis) -> Option<Millis> {
+    const MINUTE: Millis = 60_000;
+    const DAY: Millis = 1_440 * MINUTE;
+    for back in [
+        2 * MINUTE,
+        120 * MINUTE,
+        2 * DAY,
+        40 * DAY,
+        400 * DAY,
+        3_000 * DAY,
+    ] {
+        let mut last = None;
+        let mut at = until - back;
+        while let Some(next) = next_on_wall(cron, zone, at).filter(|next| *next <= until) {
+            last = Some(next);
+            at = next;
+        }
+        if last.is_some() {
+            return last;
+        }
+    }
+    None
 }

@@ -4,14 +4,24 @@
 mod office;
 
 use chaos::{Explored, Interleave, World};
+use office::cast::*;
 use office::*;
 use scheduler::change_job::Change;
 use scheduler::domain::ExecutionStatus;
 use scheduler::{Enqueued, NewJob, Overlap, Schedule};
 use std::sync::Arc;
 
-type Desks = Interleave<Desk, String>;
-type Offices = Interleave<Office, String>;
+async fn explore_desks(actors: Desks) -> Explored {
+    desks_end_well(actors).run().await.unwrap()
+}
+
+async fn explore_offices(actors: Offices) -> Explored {
+    offices_end_well(actors).run().await.unwrap()
+}
+
+async fn explore_shortly(actors: Desks) -> Explored {
+    shortly(actors).run().await.unwrap()
+}
 
 #[track_caller]
 fn assert_ends(explored: &Explored, ends: &[&str]) {
@@ -19,88 +29,7 @@ fn assert_ends(explored: &Explored, ends: &[&str]) {
     assert_eq!(seen, ends, "{explored:?}");
 }
 
-fn desks(job: NewJob) -> Desks {
-    Interleave::of(move || desk(job.clone()))
-}
-
-/// After each order the invariants hold, and after some rounds of life everything has ended once.
-async fn explore_desks(actors: Desks) -> Explored {
-    let checked = actors.check(|desk, told| async move {
-        ends_well(&desk.office, "job", 3).await?;
-        Ok(label(&told))
-    });
-    checked.run().await.unwrap()
-}
-
-/// The invariants alone: where the orders are many, and nobody is left to finish anything.
-async fn explore_shortly(actors: Desks) -> Explored {
-    let checked = actors.check(|desk, told| async move {
-        desk.office.invariants("job").await?;
-        Ok(label(&told))
-    });
-    checked.run().await.unwrap()
-}
-
-fn claimer(actors: Desks, name: &'static str) -> Desks {
-    actors.actor(name, move |desk| async move {
-        desk.try_claim(name, false).await
-    })
-}
-
-fn worker(actors: Desks, name: &'static str) -> Desks {
-    actors.actor(name, move |desk| async move { desk.work(name).await })
-}
-
-fn changer(actors: Desks, name: &'static str, change: Change) -> Desks {
-    actors.actor(name, move |desk| {
-        let change = change.clone();
-        async move {
-            let changed = desk.office.scheduler.change_job("job", &change, name).await;
-            changed.map_or_else(|error| error.to_string(), |_| "done".to_owned())
-        }
-    })
-}
-
 // Scanners.
-
-fn due(job: NewJob) -> Offices {
-    Interleave::of(move || {
-        let job = job.clone();
-        async move {
-            let office = with_job(job).await;
-            office.advance(HOUR);
-            office
-        }
-    })
-}
-
-fn scanner(actors: Offices, name: &'static str) -> Offices {
-    actors.actor(name, |office| async move {
-        let found = office.scheduler.enqueue(&id("job", HOUR)).await.unwrap();
-        match found {
-            Enqueued::Sent { .. } => "sent".to_owned(),
-            other => format!("{other:?}").to_lowercase(),
-        }
-    })
-}
-
-fn office_changer(actors: Offices, name: &'static str, change: Change) -> Offices {
-    actors.actor(name, move |office| {
-        let change = change.clone();
-        async move {
-            let changed = office.scheduler.change_job("job", &change, name).await;
-            changed.map_or_else(|error| error.to_string(), |_| "done".to_owned())
-        }
-    })
-}
-
-async fn explore_offices(actors: Offices) -> Explored {
-    let checked = actors.check(|office, told| async move {
-        ends_well(&office, "job", 3).await?;
-        Ok(label(&told))
-    });
-    checked.run().await.unwrap()
-}
 
 #[tokio::test]
 async fn two_scanners_enqueue_an_execution_once_and_materialize_the_next_once() {
@@ -394,18 +323,6 @@ async fn a_pause_comes_before_the_start_or_after_it() {
     );
 }
 
-/// One has claimed; to the other, whose clock is ahead, the lease has expired.
-fn claimed(job: NewJob) -> Desks {
-    Interleave::of(move || {
-        let job = job.clone();
-        async move {
-            let mut desk = desk(job).await;
-            desk.run = Some(desk.claim("first").await);
-            desk
-        }
-    })
-}
-
 #[tokio::test]
 async fn a_completion_and_a_claim_of_the_expired_lease_complete_it_once() {
     let actors = taker(claimed(once("job", HOUR)));
@@ -425,13 +342,6 @@ async fn a_completion_and_a_claim_of_the_expired_lease_complete_it_once() {
             "second echo, first completed",
         ],
     );
-}
-
-fn taker(actors: Desks) -> Desks {
-    actors.actor(
-        "second",
-        |desk| async move { desk.work_late("second").await },
-    )
 }
 
 #[tokio::test]
@@ -513,51 +423,9 @@ async fn a_worker_and_a_sweeper_of_a_dead_one_run_it_once() {
 
 // One place for all executions of a job.
 
-/// Two executions of a job are in the queue at once; both messages are in hand.
-fn two_due(overlap: Overlap) -> Desks {
-    Interleave::of(move || two_due_desk(overlap))
-}
-
-async fn two_due_desk(overlap: Overlap) -> Desk {
-    let mut desk = desk(NewJob {
-        overlap,
-        ..every("job", HOUR)
-    })
-    .await;
-    desk.office.advance(HOUR);
-    desk.office.scan().await;
-    desk.second = desk.office.receive().await;
-    desk
-}
-
-/// Both want to begin.
-async fn explore_starts(overlap: Overlap) -> Explored {
-    let actors = claimer(two_due(overlap), "one");
-    explore_shortly(actors.actor("other", |desk| async move {
-        desk.try_claim("other", true).await
-    }))
-    .await
-}
-
-/// One has begun and ends; the other wants to begin.
-async fn explore_end_and_start(overlap: Overlap) -> Explored {
-    let begun = Interleave::of(move || async move {
-        let mut desk = two_due_desk(overlap).await;
-        desk.run = Some(desk.claim("one").await);
-        desk
-    });
-    let actors = begun.actor("one", |desk| async move { desk.complete().await });
-    let actors = actors.actor("other", |desk| async move {
-        let worker = desk.office.worker("other");
-        let message = desk.second.as_ref().unwrap();
-        word(&desk.office.handle(&worker, message).await)
-    });
-    explore_desks(actors).await
-}
-
 #[tokio::test]
 async fn with_skip_one_of_two_executions_begins() {
-    let explored = explore_starts(Overlap::Skip).await;
+    let explored = explore_shortly(starts(Overlap::Skip)).await;
     assert_ends(
         &explored,
         &["one begins 1, other skipped", "one skipped, other begins 1"],
@@ -566,7 +434,7 @@ async fn with_skip_one_of_two_executions_begins() {
 
 #[tokio::test]
 async fn with_skip_an_execution_is_skipped_or_begins_after_the_other_has_ended() {
-    let explored = explore_end_and_start(Overlap::Skip).await;
+    let explored = explore_desks(end_and_start(Overlap::Skip)).await;
     assert_ends(
         &explored,
         &[
@@ -578,7 +446,7 @@ async fn with_skip_an_execution_is_skipped_or_begins_after_the_other_has_ended()
 
 #[tokio::test]
 async fn with_queue_one_one_of_two_executions_begins_and_the_other_waits() {
-    let explored = explore_starts(Overlap::QueueOne).await;
+    let explored = explore_shortly(starts(Overlap::QueueOne)).await;
     assert_ends(
         &explored,
         &["one begins 1, other waits", "one waits, other begins 1"],
@@ -588,7 +456,7 @@ async fn with_queue_one_one_of_two_executions_begins_and_the_other_waits() {
 /// That the one that waits is not forgotten is what the rounds of life after each order show.
 #[tokio::test]
 async fn with_queue_one_the_one_that_waits_runs_after_the_other_has_ended() {
-    let explored = explore_end_and_start(Overlap::QueueOne).await;
+    let explored = explore_desks(end_and_start(Overlap::QueueOne)).await;
     assert_ends(
         &explored,
         &[
@@ -600,7 +468,7 @@ async fn with_queue_one_the_one_that_waits_runs_after_the_other_has_ended() {
 
 #[tokio::test]
 async fn with_allow_all_both_begin() {
-    let explored = explore_starts(Overlap::AllowAll).await;
+    let explored = explore_shortly(starts(Overlap::AllowAll)).await;
     assert_ends(&explored, &["one begins 1, other begins 1"]);
     assert_eq!(explored.schedules, 6);
 }

@@ -2,6 +2,8 @@
 //! every end of a story must keep.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod cast;
+
 use chaos::World;
 use cloud::{Cloud, Millis};
 use futures::future::BoxFuture;
@@ -270,6 +272,13 @@ impl Office {
                 format!("completed twice: {:?}", diary.completions),
             )?;
         }
+        for id in self.completions() {
+            let status = self.status(&id).await;
+            ensure(
+                status == ExecutionStatus::Completed,
+                format!("{id} was completed and is {status:?}"),
+            )?;
+        }
         // The series goes on: one execution of the current plan is to be dispatched, and it is the
         // one that the job names.
         let planned: Vec<_> = all
@@ -374,6 +383,8 @@ pub struct Desk {
     /// A second message, or a run that has begun, where a story needs one.
     pub second: Option<Message>,
     pub run: Option<Run>,
+    /// Who was through, in order.
+    pub ended: Mutex<Vec<String>>,
 }
 
 impl World for Desk {
@@ -396,6 +407,7 @@ pub async fn desk(job: NewJob) -> Desk {
         late,
         second: None,
         run: None,
+        ended: Mutex::default(),
     }
 }
 
@@ -489,5 +501,42 @@ pub async fn ends_well(office: &Office, job_id: &str, rounds: usize) -> Result<(
 impl Office {
     pub fn cloud_tap(&self) -> &cloud::Tap {
         self.cloud().tap()
+    }
+}
+
+impl Desk {
+    /// Writes down that somebody is through.
+    pub fn through(&self, name: &str) {
+        self.ended.lock().unwrap().push(name.to_owned());
+    }
+
+    /// Whether the first of these was through before the other.
+    pub fn before(&self, first: &str, other: &str) -> bool {
+        let ended = self.ended.lock().unwrap();
+        let at = |name: &str| ended.iter().position(|ended| ended == name).unwrap();
+        at(first) < at(other)
+    }
+}
+
+impl Office {
+    /// Puts a failed execution back into the index, as if its worker had died before it was taken
+    /// off.
+    pub async fn unbury(&self, execution: &ExecutionState) {
+        let beside = self.cloud().beside_tap();
+        beside
+            .dynamodb()
+            .update_item()
+            .table_name(beside.names().table("executions"))
+            .key("bucket", cloud::item::s(&execution.bucket))
+            .key("execution_id", cloud::item::s(&execution.execution_id))
+            .update_expression("SET due_shard = :lane, due_at = :due")
+            .expression_attribute_values(
+                ":lane",
+                cloud::item::s(scheduler::items::watch_lane(&execution.job_id)),
+            )
+            .expression_attribute_values(":due", cloud::item::n(self.now()))
+            .send()
+            .await
+            .unwrap();
     }
 }
