@@ -597,7 +597,7 @@ fn a_command_that_ends_badly_is_told() {
 
 /// Every archetype, in the one place outside its own folder that lists it.
 fn archetypes() -> Vec<walkthrough::Archetype> {
-    vec![auction::archetype()]
+    vec![auction::archetype(), scheduler::archetype()]
 }
 
 #[test]
