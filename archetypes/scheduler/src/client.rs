@@ -126,7 +126,7 @@ fn schedule_args(command: Command) -> Command {
             Arg::new("time-zone")
                 .long("time-zone")
                 .value_name("ZONE")
-                .requires("cron")
+                .conflicts_with_all(["in", "at", "every"])
                 .default_value("UTC")
                 .help("For --cron: as in Europe/Berlin"),
         )
