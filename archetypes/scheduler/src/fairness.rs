@@ -35,7 +35,7 @@ pub fn fair_order(mut found: Vec<Candidate>, now: Millis) -> Vec<Candidate> {
             ((near, *turn, candidate.due_at), candidate)
         })
         .collect();
-    ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    ranked.sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 

@@ -5,11 +5,11 @@
 //! Queues may be lost as a whole, and are rebuilt from here.
 
 use crate::Scheduler;
-use crate::domain::{ExecutionStatus, GRACE_MS};
+use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS};
 use crate::items::{key, status};
 use crate::scan_due::Scanned;
 use cloud::item::n;
-use cloud::{CloudError, Guard, Guarded};
+use cloud::{CloudError, Guard, Guarded, Millis};
 
 /// What was done about an execution that was stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,16 @@ pub enum Swept {
 const GUARD: &str = "#status = :seen AND due_at = :due";
 
 const LATER: &str = "SET due_at = :later";
+
+/// The longest that a stuck execution waits for the next look.
+const PATIENCE_MS: Millis = 900_000;
+
+/// When to look again: as long from now as it has been late so far. A queue with a long line must
+/// not be made longer by a message for everybody in it every thirty seconds.
+fn later(execution: &ExecutionState, now: Millis) -> Millis {
+    let late = (now - execution.not_before).clamp(GRACE_MS, PATIENCE_MS);
+    now.max(execution.not_before) + late
+}
 
 impl Scheduler {
     /// Sees to everything in these shards that is overdue. One that cannot be helped does not stop
@@ -73,7 +83,7 @@ impl Scheduler {
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", status(execution.status))
             .expression_attribute_values(":due", n(due))
-            .expression_attribute_values(":later", n(now.max(execution.not_before) + GRACE_MS))
+            .expression_attribute_values(":later", n(later(&execution, now)))
             .send()
             .await
             .guarded()?;

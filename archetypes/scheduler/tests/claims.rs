@@ -270,6 +270,23 @@ async fn a_lost_message_is_sent_again() {
     assert!(office.sweep().await.is_empty());
 }
 
+/// A line that is longer than the sweeper's patience does not grow by it without end.
+#[tokio::test]
+async fn a_long_wait_in_the_queue_is_answered_with_fewer_and_fewer_messages() {
+    let office = due_office(once("job", HOUR)).await;
+    office.scan().await;
+    let shard = cloud::item::shard_of("job", SHARDS);
+    let mut sent = 0;
+    // An hour in which no worker comes, and a sweeper every ten seconds.
+    for _ in 0..360 {
+        office.advance(10 * SECOND);
+        sent += office.scheduler.sweep_stale([shard]).await.unwrap().len();
+    }
+    assert!((5..=10).contains(&sent), "{sent} messages");
+    office.work_all("w").await;
+    assert_eq!(office.completions(), [id("job", HOUR)]);
+}
+
 #[tokio::test]
 async fn the_last_attempt_of_a_dead_worker_fails_and_is_buried() {
     let desk = desk(NewJob {
