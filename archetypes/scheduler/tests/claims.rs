@@ -724,6 +724,39 @@ async fn queue_one_lets_one_wait_and_skips_the_rest() {
     assert_eq!(all[&id("job", 3 * HOUR)], ExecutionStatus::Skipped);
 }
 
+/// However it ends, the place is given back: here by those who find that it is over.
+#[tokio::test]
+async fn a_place_is_given_back_by_who_is_called_off_and_by_who_is_given_up() {
+    let desk = two_due(Overlap::QueueOne).await;
+    let run = desk.claim("one").await;
+    assert_eq!(desk.try_claim("other", true).await, "waits");
+    let scheduler = &desk.office.scheduler;
+    scheduler
+        .change_job("job", &Change::Cancel, "c")
+        .await
+        .unwrap();
+    // The first ends and hands the place to the second, which finds that it is called off.
+    assert_eq!(scheduler.complete(&run).await.unwrap(), Finish::Done);
+    desk.office.work_all("w").await;
+    let all = desk.office.invariants("job").await.unwrap();
+    assert_eq!(all[&id("job", 2 * HOUR)], ExecutionStatus::Cancelled);
+    let job = scheduler.known_job("job").await.unwrap();
+    assert_eq!((job.running_execution, job.waiting_execution), (None, None));
+
+    let job = NewJob {
+        max_attempts: 1,
+        overlap: Overlap::Skip,
+        ..once("job", HOUR)
+    };
+    let desk = office::desk(job).await;
+    desk.claim("dead").await;
+    desk.office.advance(MINUTE);
+    assert_eq!(desk.work("heir").await, "gaveup");
+    desk.office.invariants("job").await.unwrap();
+    let job = desk.office.scheduler.known_job("job").await.unwrap();
+    assert_eq!(job.running_execution, None);
+}
+
 #[tokio::test]
 async fn a_redriven_execution_waits_until_the_place_is_free() {
     let job = NewJob {
