@@ -597,7 +597,11 @@ fn a_command_that_ends_badly_is_told() {
 
 /// Every archetype, in the one place outside its own folder that lists it.
 fn archetypes() -> Vec<walkthrough::Archetype> {
-    vec![auction::archetype(), ticket_holds::archetype()]
+    vec![
+        auction::archetype(),
+        scheduler::archetype(),
+        ticket_holds::archetype(),
+    ]
 }
 
 #[test]

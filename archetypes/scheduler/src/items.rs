@@ -1,0 +1,180 @@
+//! States as items and items as states, their keys, and the one read that decisions begin with.
+
+use crate::domain::{ExecutionState, ExecutionStatus, JobDefinitionState, MAX_ID};
+use crate::tables::SHARDS;
+use crate::{Scheduler, SchedulerError};
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use chrono::{DateTime, Utc};
+use cloud::item::{from_item, pause, s, shard_of};
+use cloud::{CloudError, Item, Millis};
+
+/// How long what has ended is kept: thirty days, in seconds.
+pub const KEPT_SECONDS: i64 = 30 * 86_400;
+
+/// `1767225600000#job-0001`: thirteen digits, so that ids sort by time.
+pub fn execution_id(execution_time: Millis, job_id: &str) -> String {
+    format!("{execution_time:013}#{job_id}")
+}
+
+/// The time and the job of an execution id.
+pub fn parts_of(execution_id: &str) -> Option<(Millis, &str)> {
+    let (time, job_id) = execution_id.split_once('#')?;
+    let time = time.parse().ok()?;
+    (!job_id.is_empty() && self::execution_id(time, job_id) == execution_id)
+        .then_some((time, job_id))
+}
+
+/// `2026-01-01T00:00#3`: the minute spreads over time, the shard within the minute.
+pub fn bucket(execution_time: Millis, job_id: &str) -> String {
+    let minute = DateTime::<Utc>::from_timestamp_millis(execution_time).unwrap_or_default();
+    let shard = shard_of(job_id, SHARDS);
+    format!("{}#{shard}", minute.format("%Y-%m-%dT%H:%M"))
+}
+
+/// The key under which the due index shows what is still to be dispatched.
+pub fn start_lane(job_id: &str) -> String {
+    format!("start-{}", shard_of(job_id, SHARDS))
+}
+
+/// The key under which it shows what was dispatched and has not ended.
+pub fn watch_lane(job_id: &str) -> String {
+    format!("watch-{}", shard_of(job_id, SHARDS))
+}
+
+/// When what ends now may be deleted.
+pub(crate) fn expires_at(now: Millis) -> i64 {
+    now / 1_000 + KEPT_SECONDS
+}
+
+/// The key of an execution's item. It follows from the id: whoever has a message has the key.
+pub(crate) fn key(execution_id: &str) -> Result<Item, CloudError> {
+    let (time, job_id) = parts_of(execution_id)
+        .ok_or_else(|| CloudError::Corrupt(format!("'{execution_id}' is no execution id")))?;
+    Ok(Item::from([
+        ("bucket".to_owned(), s(bucket(time, job_id))),
+        ("execution_id".to_owned(), s(execution_id)),
+    ]))
+}
+
+/// A status as its attribute.
+pub(crate) fn status(status: ExecutionStatus) -> AttributeValue {
+    let name = serde_json::to_value(status).ok();
+    s(name
+        .as_ref()
+        .and_then(|name| name.as_str())
+        .unwrap_or_default())
+}
+
+impl ExecutionState {
+    /// The execution of `job` at `fire`, as it is planned.
+    pub fn planned(job: &JobDefinitionState, fire: Millis) -> Self {
+        Self {
+            bucket: bucket(fire, &job.job_id),
+            execution_id: execution_id(fire, &job.job_id),
+            job_id: job.job_id.clone(),
+            tenant_id: job.tenant_id.clone(),
+            execution_time: fire,
+            status: ExecutionStatus::Pending,
+            attempt: 0,
+            attempt_limit: job.max_attempts,
+            schedule_version: job.schedule_version,
+            not_before: fire,
+            due_at: Some(fire),
+            due_shard: Some(start_lane(&job.job_id)),
+            sent_by: None,
+            lease_owner: None,
+            lease_expires_at: None,
+            started_at: None,
+            completed_at: None,
+            reason: None,
+            expires_at: None,
+        }
+    }
+}
+
+impl Scheduler {
+    /// An execution and its job, in one call: what dispatching and claiming are decided on.
+    /// Consistent, so that "no such execution" is true; a stale read would only cost another
+    /// round, since the guards decide.
+    pub(crate) async fn read_both(
+        &self,
+        execution_id: &str,
+    ) -> Result<Option<(JobDefinitionState, ExecutionState)>, CloudError> {
+        let Some((_, job_id)) = parts_of(execution_id) else {
+            return Ok(None);
+        };
+        let wanted = |key| {
+            let keys = KeysAndAttributes::builder().keys(key).consistent_read(true);
+            keys.build().map_err(CloudError::bug)
+        };
+        let (jobs, executions) = (self.table("jobs"), self.table("executions"));
+        let job_key = Item::from([("job_id".to_owned(), s(job_id))]);
+        let mut left = Some(std::collections::HashMap::from([
+            (jobs.clone(), wanted(job_key)?),
+            (executions.clone(), wanted(key(execution_id)?)?),
+        ]));
+        let (mut job, mut execution) = (None, None);
+        // What DynamoDB had no room for in the answer, it names; ask for that again.
+        for attempt in 0.. {
+            let Some(request) = left.take().filter(|left| !left.is_empty()) else {
+                break;
+            };
+            if attempt > 0 {
+                pause(attempt).await;
+            }
+            let got = self.dynamodb().batch_get_item();
+            let got = got.set_request_items(Some(request)).send().await;
+            let got = got.map_err(CloudError::from)?;
+            let mut found = got.responses.unwrap_or_default();
+            let mut take = |table| found.remove(table).and_then(|mut items| items.pop());
+            job = job.or(take(&jobs));
+            execution = execution.or(take(&executions));
+            left = got.unprocessed_keys;
+        }
+        match (job, execution) {
+            (Some(job), Some(execution)) => Ok(Some((from_item(&job)?, from_item(&execution)?))),
+            _ => Ok(None),
+        }
+    }
+
+    /// One execution. Consistent.
+    pub async fn read_execution(
+        &self,
+        execution_id: &str,
+    ) -> Result<Option<ExecutionState>, CloudError> {
+        let found = self
+            .dynamodb()
+            .get_item()
+            .table_name(self.table("executions"))
+            .set_key(Some(key(execution_id)?))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        found.item.map(|item| from_item(&item)).transpose()
+    }
+
+    /// One job. Consistent.
+    pub async fn read_job(&self, job_id: &str) -> Result<Option<JobDefinitionState>, CloudError> {
+        // No job has such an id, and DynamoDB would call it a wrong request.
+        if !(1..=MAX_ID).contains(&job_id.chars().count()) {
+            return Ok(None);
+        }
+        let found = self
+            .dynamodb()
+            .get_item()
+            .table_name(self.table("jobs"))
+            .key("job_id", s(job_id))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        found.item.map(|item| from_item(&item)).transpose()
+    }
+
+    /// A job that must be there.
+    pub async fn known_job(&self, job_id: &str) -> Result<JobDefinitionState, SchedulerError> {
+        let job = self.read_job(job_id).await?;
+        job.ok_or_else(|| SchedulerError::UnknownJob(job_id.to_owned()))
+    }
+}

@@ -1,0 +1,62 @@
+//! Misfire: what becomes of fire times that passed while nobody was there. Beyond the documents.
+//!
+//! After an outage the scanner finds one overdue execution for each job, not all that were missed:
+//! the next one is materialized only when this one is dispatched. So the question is asked one
+//! fire time at a time, and the answer says which one comes next. What is outside the catch-up
+//! window is jumped over in one step, however many fire times it held.
+
+use crate::domain::JobDefinitionState;
+use cloud::Millis;
+use serde::{Deserialize, Serialize};
+
+/// A fire time that is dispatched this late was missed; before, it is only late.
+pub const MISSED_AFTER_MS: Millis = 60_000;
+
+/// What to do about fire times that were missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Misfire {
+    /// Run each of them that is inside the catch-up window.
+    RunAll,
+    /// Run the last of them, if it is inside the window.
+    #[default]
+    RunLast,
+    /// Run none of them.
+    SkipMissed,
+}
+
+/// What becomes of one fire time, and which comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fate {
+    /// Whether it runs.
+    pub runs: bool,
+    /// The fire time after it.
+    pub next: Option<Millis>,
+}
+
+/// Decides about the fire time `fire`, found at `now`.
+pub fn fate(job: &JobDefinitionState, fire: Millis, now: Millis) -> Fate {
+    let after = |time| job.schedule.next_after(job.anchor, time);
+    let run = Fate {
+        runs: true,
+        next: after(fire),
+    };
+    if fire >= now - MISSED_AFTER_MS {
+        return run;
+    }
+    let skip = |next| Fate { runs: false, next };
+    let window = now - job.catch_up_ms;
+    match job.misfire {
+        Misfire::RunAll if fire >= window => run,
+        Misfire::RunAll => skip(after(window - 1)),
+        Misfire::RunLast => {
+            let last = job.schedule.last_until(job.anchor, now);
+            match last.filter(|last| *last >= window) {
+                Some(last) if last > fire => skip(Some(last)),
+                Some(_) => run,
+                None => skip(after(now)),
+            }
+        }
+        Misfire::SkipMissed => skip(after(now)),
+    }
+}

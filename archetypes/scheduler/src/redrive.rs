@@ -1,0 +1,102 @@
+//! Redrive: what was given up gets another chance. Beyond the documents.
+
+use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS};
+use crate::items::{key, status, watch_lane};
+use crate::queue::Message;
+use crate::{Scheduler, SchedulerError};
+use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
+use cloud::item::{n, s};
+use cloud::{Guard, Guarded, Millis};
+use serde::Serialize;
+
+/// What became of a dead message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Redriven {
+    /// It may run again.
+    Runnable {
+        /// Which execution.
+        execution_id: String,
+    },
+    /// It is not given up, or no longer: the message was dropped.
+    Before {
+        /// Which execution.
+        execution_id: String,
+    },
+    /// Nobody can read it. It stays where it is.
+    Poison,
+}
+
+/// It has failed, at this attempt: whoever made it run again before has begun another one or will.
+const GUARD: &str = "#status = :failed AND attempt = :attempt";
+
+/// The attempts go on counting, since they are the fence; the limit moves.
+const AGAIN: &str = "SET #status = :retrying, not_before = :now, due_shard = :watch, due_at = :due, \
+     attempt_limit = :limit REMOVE completed_at, expires_at";
+
+impl Scheduler {
+    /// Makes runnable what is in the dead-letter queue, at most `most` messages of it.
+    pub async fn redrive(&self, most: usize) -> Result<Vec<Redriven>, SchedulerError> {
+        let mut done = Vec::new();
+        while done.len() < most
+            && let Some(message) = self.receive_dead().await?
+        {
+            done.push(self.redrive_one(&message).await?);
+        }
+        Ok(done)
+    }
+
+    async fn redrive_one(&self, message: &Message) -> Result<Redriven, SchedulerError> {
+        let Some(says) = &message.says else {
+            return Ok(Redriven::Poison);
+        };
+        let execution_id = says.execution_id.clone();
+        let now = self.now();
+        let redriven = match self.read_both(&execution_id).await? {
+            Some((job, execution)) if execution.status == ExecutionStatus::Failed => {
+                let limit = execution.attempt + job.max_attempts;
+                self.run_again(&execution, limit, now).await?
+            }
+            _ => false,
+        };
+        self.delete_dead(message).await?;
+        Ok(match redriven {
+            true => Redriven::Runnable { execution_id },
+            false => Redriven::Before { execution_id },
+        })
+    }
+
+    async fn run_again(
+        &self,
+        execution: &ExecutionState,
+        limit: u32,
+        now: Millis,
+    ) -> Result<bool, SchedulerError> {
+        let again = self
+            .dynamodb()
+            .update_item()
+            .table_name(self.table("executions"))
+            .set_key(Some(key(&execution.execution_id)?))
+            .update_expression(AGAIN)
+            .condition_expression(GUARD)
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":failed", status(ExecutionStatus::Failed))
+            .expression_attribute_values(":retrying", status(ExecutionStatus::Retrying))
+            .expression_attribute_values(":attempt", n(execution.attempt))
+            .expression_attribute_values(":limit", n(limit))
+            .expression_attribute_values(":now", n(now))
+            .expression_attribute_values(":watch", s(watch_lane(&execution.job_id)))
+            .expression_attribute_values(":due", n(now + GRACE_MS))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await
+            .guarded()?;
+        match again {
+            Guard::Failed(_) => Ok(false),
+            Guard::Passed(_) => {
+                self.send(execution, now).await?;
+                Ok(true)
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! When a job fires: once, every so often, or by a cron expression in a time zone.
+//!
+//! A fire time is a point in time (epoch ms), so a change of clocks concerns only cron, and there
+//! only the question which points an expression means. The answer is Vixie cron's: a fixed time
+//! that the clocks jump over fires right after the jump; a fixed time that comes twice fires the
+//! first time; an expression with a wildcard follows the clock, skipping what is not there and
+//! firing in both of what comes twice.
+//!
+//! [`croner`] reads expressions and finds what they mean under one offset from UTC. The way from
+//! one offset to the next is walked here: asked with a time zone, croner 3.0 leaves out the second
+//! of two hours for a wildcard, and from within it finds what has passed.
+
+use crate::domain::BadInput;
+use chrono::{DateTime, FixedOffset, Offset, TimeZone, Utc};
+use chrono_tz::Tz;
+use cloud::Millis;
+use croner::{Cron, JobType};
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// The shortest interval. Below it the last mile, whole seconds of SQS, is longer than the way.
+pub const MIN_EVERY_MS: Millis = 1_000;
+/// The longest interval: ten years.
+pub const MAX_EVERY_MS: Millis = 10 * 365 * 86_400_000;
+/// The last point in time that is taken: the year 2286, the last with 13 digits.
+pub const MAX_TIME: Millis = 9_999_999_999_999;
+
+/// When a job fires.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Schedule {
+    /// Once, at this time. A time that has passed is due at once.
+    Once {
+        /// Epoch ms.
+        at: Millis,
+    },
+    /// Again and again, counted from the anchor and not from the last run: it does not drift.
+    Every {
+        /// The interval.
+        every_ms: Millis,
+    },
+    /// By the clock on a wall somewhere.
+    Cron {
+        /// `0 9 * * MON-FRI`; a sixth field in front is seconds.
+        expression: String,
+        /// An IANA name: `Europe/Berlin`.
+        time_zone: String,
+    },
+}
+
+impl Schedule {
+    /// The first fire time of a job whose anchor is `anchor`.
+    pub fn first(&self, anchor: Millis) -> Option<Millis> {
+        match self {
+            Self::Once { at } => Some(*at),
+            _ => self.next_after(anchor, anchor),
+        }
+    }
+
+    /// The first fire time strictly after `after`.
+    pub fn next_after(&self, anchor: Millis, after: Millis) -> Option<Millis> {
+        let next = match self {
+            Self::Once { at } => *at,
+            Self::Every { every_ms } => {
+                let passed = (after - anchor).div_euclid(*every_ms);
+                anchor + (passed.max(0) + 1) * every_ms
+            }
+            Self::Cron { .. } => {
+                let (cron, zone) = self.cron().ok()?;
+                next_on_wall(&cron, zone, after)?
+            }
+        };
+        (next > after && next <= MAX_TIME).then_some(next)
+    }
+
+    /// The last fire time at or before `until`.
+    pub fn last_until(&self, anchor: Millis, until: Millis) -> Option<Millis> {
+        match self {
+            Self::Once { at } => (*at <= until).then_some(*at),
+            Self::Every { every_ms } => {
+                let passed = (until - anchor).div_euclid(*every_ms);
+                (passed > 0).then_some(anchor + passed * every_ms)
+            }
+            Self::Cron { .. } => {
+                let (cron, zone) = self.cron().ok()?;
+                last_on_wall(&cron, zone, until).filter(|last| *last > anchor)
+            }
+        }
+    }
+
+    /// What is wrong with it, if anything.
+    pub fn validate(&self, anchor: Millis) -> Result<(), BadInput> {
+        match self {
+            Self::Once { at } if !(0..=MAX_TIME).contains(at) => Err(BadInput::Time(*at)),
+            Self::Every { every_ms } if !(MIN_EVERY_MS..=MAX_EVERY_MS).contains(every_ms) => {
+                Err(BadInput::Every(*every_ms))
+            }
+            Self::Cron { expression, .. } => {
+                self.cron()?;
+                match self.first(anchor) {
+                    Some(_) => Ok(()),
+                    None => Err(BadInput::NeverFires(expression.clone())),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cron(&self) -> Result<(Cron, Tz), BadInput> {
+        let Self::Cron {
+            expression,
+            time_zone,
+        } = self
+        else {
+            return Err(BadInput::Cron(String::new(), "not cron".to_owned()));
+        };
+        let cron = Cron::from_str(expression)
+            .map_err(|error| BadInput::Cron(expression.clone(), error.to_string()))?;
+        let zone = Tz::from_str(time_zone).map_err(|_| BadInput::TimeZone(time_zone.clone()))?;
+        Ok((cron, zone))
+    }
+}
+
+/// The offset of a zone from UTC at a time, in seconds.
+fn offset(zone: Tz, seconds: i64) -> Option<i32> {
+    let time = DateTime::<Utc>::from_timestamp(seconds, 0)?;
+    Some(
+        zone.offset_from_utc_datetime(&time.naive_utc())
+            .fix()
+            .local_minus_utc(),
+    )
+}
+
+/// The first second after `from`, up to `until`, at which the clocks show another offset.
+fn change(zone: Tz, from: i64, until: i64) -> Option<i64> {
+    let before = offset(zone, from)?;
+    let changed = |at: i64| offset(zone, at).is_some_and(|offset| offset != before);
+    let mut same = from;
+    loop {
+        // No zone changes twice within half a day.
+        let next = (same + 43_200).min(until);
+        if changed(next) {
+            let (mut same, mut other) = (same, next);
+            while other - same > 1 {
+                let middle = same + (other - same) / 2;
+                match changed(middle) {
+                    true => other = middle,
+                    false => same = middle,
+                }
+            }
+            return Some(other);
+        }
+        if next == until {
+            return None;
+        }
+        same = next;
+    }
+}
+
+/// The first fire time after `after`: what the expression means under the offset of now, unless the
+/// clocks change before that; then what it means from there on. Fire times are whole seconds, so a
+/// fraction is cut off: what comes after 10:00:00.5 comes after 10:00:00.
+fn next_on_wall(cron: &Cron, zone: Tz, after: Millis) -> Option<Millis> {
+    let fixed = cron.determine_job_type() == JobType::FixedTime;
+    let mut from = after.div_euclid(1_000);
+    // Until then a fixed time has come before: the clocks show it a second time.
+    let mut repeats_until = repeats_until(zone, from);
+    loop {
+        let shown = offset(zone, from)?;
+        let wall = FixedOffset::east_opt(shown)?;
+        let start = DateTime::<Utc>::from_timestamp(from, 0)?.with_timezone(&wall);
+        let found = cron.find_next_occurrence(&start, false).ok()?.timestamp();
+        let Some(change) = change(zone, from, found) else {
+            if fixed && found < repeats_until {
+                from = found;
+                continue;
+            }
+            return Some(found * 1_000);
+        };
+        let jump = i64::from(offset(zone, change)? - shown);
+        if fixed && jump > 0 && found < change + jump {
+            // The clocks jump over it: right after the jump.
+            return Some(change * 1_000);
+        }
+        repeats_until = change + (-jump).max(0);
+        // Exactly at the change is after the change.
+        let wall = FixedOffset::east_opt(offset(zone, change)?)?;
+        let start = DateTime::<Utc>::from_timestamp(change, 0)?.with_timezone(&wall);
+        if cron.is_time_matching(&start).ok()? && !(fixed && change < repeats_until) {
+            return Some(change * 1_000);
+        }
+        from = change;
+    }
+}
+
+/// Until when the clocks show what they have shown before; in the past if they do not.
+fn repeats_until(zone: Tz, at: i64) -> i64 {
+    let before = at - 43_200;
+    let repeats = || {
+        let change = change(zone, before, at)?;
+        let back = offset(zone, before)? - offset(zone, change)?;
+        Some(change + i64::from(back.max(0)))
+    };
+    repeats().unwrap_or(0)
+}
+
+/// The last fire time at or before `until`: forward from ever further back.
+fn last_on_wall(cron: &Cron, zone: Tz, until: Millis) -> Option<Millis> {
+    const MINUTE: Millis = 60_000;
+    const DAY: Millis = 1_440 * MINUTE;
+    for back in [
+        2 * MINUTE,
+        120 * MINUTE,
+        2 * DAY,
+        40 * DAY,
+        400 * DAY,
+        3_000 * DAY,
+    ] {
+        let mut last = None;
+        let mut at = until - back;
+        while let Some(next) = next_on_wall(cron, zone, at).filter(|next| *next <= until) {
+            last = Some(next);
+            at = next;
+        }
+        if last.is_some() {
+            return last;
+        }
+    }
+    None
+}

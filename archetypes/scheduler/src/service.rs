@@ -1,0 +1,170 @@
+//! Everything at once: a scanner, a sweeper and some workers in one process, until told to stop.
+
+use crate::claim_run::Run;
+use crate::tables::SHARDS;
+use crate::worker::{Handler, Worker};
+use crate::{Scheduler, SchedulerError};
+use cloud::CloudError;
+use futures::future::BoxFuture;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How much runs at once, and how often somebody looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Workers: so many runs at once.
+    pub workers: usize,
+    /// How many messages the queue may hold before the backlog waits in the table: what is in the
+    /// queue has its order, what is in the table can be chosen fairly.
+    pub queue_depth: usize,
+    /// How often a scanner comes by.
+    pub scan_every: Duration,
+    /// How often a sweeper comes by.
+    pub sweep_every: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            workers: 8,
+            queue_depth: 1_000,
+            scan_every: Duration::from_millis(500),
+            sweep_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How long a run may take to end by itself when the process is told to stop. Then it is given
+/// back. The command line ends a process one second after Ctrl-C.
+const DRAIN: Duration = Duration::from_millis(600);
+
+/// And how long giving back may take.
+const GIVE_BACK: Duration = Duration::from_millis(300);
+
+/// Runs until `stop` ends. Then nothing new is begun, what ends soon ends, and the rest is given
+/// back: another process may begin it at once.
+pub async fn run_until(
+    scheduler: Scheduler,
+    handler: Arc<dyn Handler>,
+    settings: Settings,
+    stop: impl Future<Output = ()>,
+) {
+    let (stopping, stopped) = watch::channel(false);
+    let (giving_back, give_back) = watch::channel(false);
+    let mut watching = JoinSet::new();
+    watching.spawn(scan_forever(scheduler.clone(), settings));
+    watching.spawn(sweep_forever(scheduler.clone(), settings));
+    let mut workers = JoinSet::new();
+    for _ in 0..settings.workers {
+        let id = scheduler.cloud().ids().next("worker");
+        let worker = Worker::new(scheduler.clone(), id, Arc::clone(&handler));
+        let worker = worker.until(give_back.clone());
+        workers.spawn(work_until(worker, scheduler.clone(), stopped.clone()));
+    }
+    stop.await;
+    stopping.send_replace(true);
+    watching.abort_all();
+    let drained = async { while workers.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        giving_back.send_replace(true);
+        let given_back = async { while workers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(GIVE_BACK, given_back).await;
+    }
+}
+
+async fn work_until(worker: Worker, scheduler: Scheduler, mut stop: watch::Receiver<bool>) {
+    loop {
+        // A message that arrives in the same moment is not lost: it is back when it is visible.
+        let received = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            received = scheduler.receive(5) => received,
+        };
+        let worked = match received {
+            Ok(Some(message)) => worker.handle(&message).await.map(|_| ()),
+            Ok(None) => Ok(()),
+            Err(fault) => Err(SchedulerError::from(fault)),
+        };
+        if let Err(error) = worked {
+            eprintln!("working: {error}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+/// A failure is said and tried again: nothing is lost by it.
+async fn scan_forever(scheduler: Scheduler, settings: Settings) {
+    loop {
+        match scan(&scheduler, settings).await {
+            Ok(()) => {}
+            Err(error) => eprintln!("scanning: {error}"),
+        }
+        tokio::time::sleep(settings.scan_every).await;
+    }
+}
+
+async fn scan(scheduler: &Scheduler, settings: Settings) -> Result<(), CloudError> {
+    let room = scheduler.room(settings.queue_depth).await?;
+    if room == 0 {
+        return Ok(());
+    }
+    for (execution_id, outcome) in scheduler.scan_due(0..SHARDS, room).await? {
+        if let Err(error) = outcome {
+            eprintln!("dispatching {execution_id}: {error}");
+        }
+    }
+    Ok(())
+}
+
+async fn sweep_forever(scheduler: Scheduler, settings: Settings) {
+    loop {
+        match scheduler.sweep_stale(0..SHARDS).await {
+            Err(error) => eprintln!("sweeping: {error}"),
+            Ok(swept) => {
+                for (execution_id, outcome) in swept {
+                    if let Err(error) = outcome {
+                        eprintln!("sweeping {execution_id}: {error}");
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(settings.sweep_every).await;
+    }
+}
+
+/// The kinds of job that `serve` knows: enough to try the command line with.
+///
+/// - `echo` prints its parameters;
+/// - `fail` fails its first N attempts, N being its parameters;
+/// - `sleep` takes N milliseconds.
+pub struct BuiltIn;
+
+impl Handler for BuiltIn {
+    fn run<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let parameters = run.job.parameters.as_str();
+            let number = || {
+                let parsed = parameters.parse::<u32>();
+                parsed.map_err(|_| format!("'{parameters}' is not a number"))
+            };
+            match run.job.kind.as_str() {
+                "echo" => {
+                    println!("{} {parameters}", run.execution.execution_id);
+                    Ok(())
+                }
+                "fail" if run.execution.attempt <= number()? => {
+                    Err(format!("attempt {} was to fail", run.execution.attempt))
+                }
+                "fail" => Ok(()),
+                "sleep" => {
+                    tokio::time::sleep(Duration::from_millis(number()?.into())).await;
+                    Ok(())
+                }
+                other => Err(format!("there is no handler for '{other}'")),
+            }
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! A worker: receives, claims, runs the handler under a lease, and says what came of it.
+//!
+//! One worker has one run at a time; a process has as many workers as it likes, each with a name of
+//! its own, since the name is what a lost answer is recognized by.
+
+use crate::claim_run::{Claimed, Run};
+use crate::domain::AfterFailure;
+use crate::finish_run::Finish;
+use crate::queue::Message;
+use crate::{Scheduler, SchedulerError};
+use cloud::{CloudError, Millis};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What a job does. It may be run twice for one fire time, after a crash or a lost lease: whatever
+/// it changes elsewhere, it changes under the execution's id and its `attempt`.
+pub trait Handler: Send + Sync {
+    /// Runs it. An error is a failed attempt.
+    fn run<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), String>>;
+}
+
+impl<F> Handler for F
+where
+    F: for<'a> Fn(&'a Run) -> BoxFuture<'a, Result<(), String>> + Send + Sync,
+{
+    fn run<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        self(run)
+    }
+}
+
+/// What a worker did with a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Worked {
+    /// The job is done.
+    Completed,
+    /// The attempt failed; another one follows.
+    Retrying {
+        /// When.
+        at: Millis,
+    },
+    /// The last attempt failed.
+    Failed,
+    /// Somebody else took over meanwhile; what this one did counts for nothing.
+    Stale,
+    /// Told to stop; somebody else will do it.
+    GivenBack,
+    /// Nothing to do: done, called off, or not dispatched.
+    Echo,
+    /// Hidden until its time.
+    TooEarly,
+    /// Hidden until the lease of whoever has it ends.
+    Held,
+    /// It was called off, and now says so.
+    CalledOff,
+    /// Another execution of the job runs.
+    Skipped,
+    /// The same, and this one is next.
+    Waits,
+    /// The worker of the last attempt died.
+    GaveUp,
+    /// Nobody can read it. SQS moves it to the dead-letter queue when it has come often enough.
+    Poison,
+}
+
+/// The part of the last second that a worker waits for itself: SQS counts whole ones.
+const LAST_MILE_MS: Millis = 1_000;
+
+/// Receives and runs.
+#[derive(Clone)]
+pub struct Worker {
+    scheduler: Scheduler,
+    id: String,
+    handler: Arc<dyn Handler>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// A worker under a name that no other worker has.
+    pub fn new(scheduler: Scheduler, id: impl Into<String>, handler: Arc<dyn Handler>) -> Self {
+        let (_, stop) = watch::channel(false);
+        Self {
+            scheduler,
+            id: id.into(),
+            handler,
+            stop,
+        }
+    }
+
+    /// The same, giving back what it has when `stop` turns true.
+    pub fn until(self, stop: watch::Receiver<bool>) -> Self {
+        Self { stop, ..self }
+    }
+
+    /// Receives one message, waiting up to `seconds`, and works on it. None if none came.
+    pub async fn work(&self, seconds: i32) -> Result<Option<Worked>, SchedulerError> {
+        match self.scheduler.receive(seconds).await? {
+            Some(message) => self.handle(&message).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Works on one message, however often it has been delivered before.
+    pub async fn handle(&self, message: &Message) -> Result<Worked, SchedulerError> {
+        let mut claimed = self.scheduler.claim(message, &self.id).await?;
+        if let Claimed::TooEarly { at } = claimed {
+            let left = at - self.scheduler.now();
+            if (0..=LAST_MILE_MS).contains(&left) {
+                tokio::time::sleep(Duration::from_millis(left as u64)).await;
+                claimed = self.scheduler.claim(message, &self.id).await?;
+            }
+        }
+        let worked = match claimed {
+            Claimed::Run(run) => return self.run(&run).await,
+            Claimed::TooEarly { at } => {
+                self.scheduler.hide(message, at).await?;
+                return Ok(Worked::TooEarly);
+            }
+            Claimed::Held { until } => {
+                self.scheduler.hide(message, until).await?;
+                return Ok(Worked::Held);
+            }
+            Claimed::Echo if message.says.is_none() => {
+                self.scheduler.hide(message, self.scheduler.now()).await?;
+                return Ok(Worked::Poison);
+            }
+            Claimed::Echo => Worked::Echo,
+            Claimed::CalledOff => Worked::CalledOff,
+            Claimed::Skipped => Worked::Skipped,
+            Claimed::Waits => Worked::Waits,
+            Claimed::GaveUp => Worked::GaveUp,
+        };
+        self.scheduler.delete(message).await?;
+        Ok(worked)
+    }
+
+    async fn run(&self, run: &Run) -> Result<Worked, SchedulerError> {
+        let timeout = Duration::from_millis(run.job.timeout_ms as u64);
+        let ended = tokio::select! {
+            // What is done is done, whatever else is true at the same moment.
+            biased;
+            ended = tokio::time::timeout(timeout, self.handler.run(run)) => ended,
+            () = self.lose_lease(run) => return Ok(Worked::Stale),
+            () = self.told_to_stop() => {
+                return Ok(match self.scheduler.give_back(run).await? {
+                    Finish::Done => Worked::GivenBack,
+                    Finish::Stale => Worked::Stale,
+                });
+            }
+        };
+        let failed = match ended {
+            Ok(Ok(())) => {
+                return Ok(match self.scheduler.complete(run).await? {
+                    Finish::Done => Worked::Completed,
+                    Finish::Stale => Worked::Stale,
+                });
+            }
+            Ok(Err(why)) => why,
+            Err(_) => format!("it took longer than {} ms", run.job.timeout_ms),
+        };
+        Ok(match self.scheduler.fail(run, &failed).await? {
+            (Finish::Stale, _) => Worked::Stale,
+            (Finish::Done, AfterFailure::Retry { at }) => Worked::Retrying { at },
+            (Finish::Done, AfterFailure::Fail) => Worked::Failed,
+        })
+    }
+
+    async fn told_to_stop(&self) {
+        let mut stop = self.stop.clone();
+        let told = stop.wait_for(|stop| *stop).await.is_ok();
+        if !told {
+            // Nobody is left who could tell.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is
+    /// made again with the next: there is time for two more.
+    async fn lose_lease(&self, run: &Run) {
+        let pace = Duration::from_millis((run.job.lease_ms / 3) as u64);
+        let mut expires = self.scheduler.now() + run.job.lease_ms;
+        loop {
+            tokio::time::sleep(pace).await;
+            let now = self.scheduler.now();
+            match self.scheduler.heartbeat(run).await {
+                Ok(Finish::Done) => expires = now + run.job.lease_ms,
+                Ok(Finish::Stale) => return,
+                Err(_) if now >= expires => return,
+                Err(SchedulerError::Fault(CloudError::Corrupt(_))) => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
