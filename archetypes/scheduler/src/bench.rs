@@ -5,7 +5,7 @@ use crate::create_job::NewJob;
 use crate::schedule::Schedule;
 use crate::service::{Settings, run_until};
 use crate::worker::Handler;
-use crate::{Scheduler, SchedulerError};
+use crate::{QUEUE_DEPTH, Scheduler, SchedulerError};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use cloud::{Cloud, Millis};
@@ -146,6 +146,7 @@ pub async fn measure(
     let scheduler = Scheduler::connect(cloud.clone())
         .await?
         .looking_ahead(5_000)?;
+    let scheduler = scheduler.keeping_the_queue_at(executions.max(QUEUE_DEPTH));
     let ahead = match rate {
         Some(_) => 3_000,
         // Time to create them all before the moment comes.
@@ -183,7 +184,6 @@ pub async fn measure(
     };
     let settings = Settings {
         workers,
-        queue_depth: executions.max(1_000),
         scan_every: Duration::from_millis(250),
         ..Settings::default()
     };

@@ -188,11 +188,16 @@ fn planned(
         (Change::Resume, JobStatus::Active) => return Ok(None),
         (Change::Cancel, _) => job.status = JobStatus::Cancelled,
         (Change::Pause, JobStatus::Active) => job.status = JobStatus::Paused,
+        // Its one execution is on its way, and has not begun: its time has not come.
+        (Change::Pause, JobStatus::Finished) if matches!(seen.schedule, Schedule::Once { at } if at > now) =>
+        {
+            job.status = JobStatus::Paused;
+        }
         (Change::Resume, JobStatus::Paused) => {
             job.status = JobStatus::Active;
-            // What was once to be, and passed while it was paused, is due at once.
+            // What was once to be, and passed while it was paused, is due now.
             job.next_fire_time = match &seen.schedule {
-                Schedule::Once { at } => Some(*at),
+                Schedule::Once { at } => Some((*at).max(now)),
                 schedule => schedule.next_after(seen.anchor, now),
             };
         }

@@ -58,8 +58,10 @@ pub enum Claimed {
 }
 
 /// It is free to be taken: its time has come, and nobody has it, or somebody whose lease has
-/// expired. And it is as it was when this was decided: each claim changes `attempt`.
-const GUARD: &str = "attempt = :seen AND not_before <= :now AND (#status IN (:enqueued, :retrying) \
+/// expired. And it is as it was when this was decided: each claim changes `attempt`, and a new plan
+/// that puts another one in its place changes `schedule_version`.
+const GUARD: &str = "attempt = :seen AND schedule_version = :plan AND not_before <= :now \
+     AND (#status IN (:enqueued, :retrying) \
      OR (#status = :in_progress AND lease_expires_at <= :now))";
 
 const START: &str = "SET #status = :in_progress, attempt = :attempt, lease_owner = :me, \
@@ -102,6 +104,12 @@ impl Scheduler {
             let decided = domain::claim(&job, &execution);
             match decided {
                 Claim::Echo => return Ok(Claimed::Echo),
+                // Nobody has to write to learn that it is too early; the guard is for who thinks it
+                // is not.
+                _ if execution.not_before > now => {
+                    let at = execution.not_before;
+                    return Ok(Claimed::TooEarly { at });
+                }
                 Claim::Busy => {
                     let until = now + job.lease_ms;
                     return Ok(Claimed::Held { until });
@@ -161,7 +169,8 @@ impl Scheduler {
     ) -> Result<Claimed, SchedulerError> {
         let until = now + job.lease_ms;
         if job.lease_ms != Millis::from(VISIBILITY_SECONDS) * 1_000 {
-            self.hide(message, until).await?;
+            // The row is the lease. A message that comes back early is told that somebody has it.
+            let _ = self.hide(message, until).await;
         }
         let execution = ExecutionState {
             status: ExecutionStatus::InProgress,
@@ -199,6 +208,7 @@ impl Scheduler {
             .condition_expression(GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", n(execution.attempt))
+            .expression_attribute_values(":plan", n(execution.schedule_version))
             .expression_attribute_values(":now", n(now))
             .expression_attribute_values(":enqueued", status(ExecutionStatus::Enqueued))
             .expression_attribute_values(":retrying", status(ExecutionStatus::Retrying))

@@ -142,7 +142,7 @@ fn submit_args(command: Command) -> Command {
         .arg(
             Arg::new("job")
                 .value_name("JOB_ID")
-                .help("Submitting the same job again is no second job [default: a fresh id]"),
+                .help("The same id with the same words is no second job; with others it is refused [default: a fresh id]"),
         )
         .arg(tenant_arg())
         .arg(

@@ -55,7 +55,7 @@ pub struct JobDefinitionState {
     pub schedule: Schedule,
     /// When it was to fire at first: what a second call to create it is compared with.
     pub first_schedule: Schedule,
-    /// Where intervals are counted from: when it was created, rescheduled or resumed.
+    /// Where intervals are counted from: when it was created, or rescheduled while active.
     pub anchor: Millis,
     /// What happens when it fires while it runs.
     pub overlap: Overlap,

@@ -53,9 +53,13 @@ const AHEAD: usize = 10;
 
 impl Scheduler {
     /// Dispatches an execution, and what follows it, as far as the lookahead goes. An execution
-    /// that lies beyond it is left to the scanner.
+    /// that lies beyond it is left to the scanner, and so is one for which the queue has no room: a
+    /// tenant that creates jobs by the thousand does not fill it past the others.
     pub(crate) async fn enqueue_ahead(&self, execution_id: &str) -> Result<(), SchedulerError> {
         let mut near = self.inside_lookahead(execution_id);
+        if near.is_none() || self.room().await?.due == 0 {
+            return Ok(());
+        }
         for _ in 0..AHEAD {
             let Some(execution_id) = near.take() else {
                 break;

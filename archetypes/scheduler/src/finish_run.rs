@@ -33,8 +33,9 @@ const FAIL: &str = "SET #status = :to, completed_at = :now, expires_at = :expire
 const GIVE_BACK: &str = "SET #status = :to, not_before = :at, due_at = :due, reason = :why, \
      attempt_limit = attempt_limit + :one";
 
-/// Only what has failed is buried.
-const BURY_GUARD: &str = "#status = :failed";
+/// Only what has failed is buried, and only the failure that was seen: it may have been redriven and
+/// have failed again.
+const BURY_GUARD: &str = "#status = :failed AND attempt = :attempt";
 const BURY: &str = "REMOVE due_shard, due_at";
 
 /// One way to end an attempt.
@@ -197,6 +198,7 @@ impl Scheduler {
             .condition_expression(BURY_GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":failed", status(ExecutionStatus::Failed))
+            .expression_attribute_values(":attempt", n(execution.attempt))
             .send()
             .await
             .guarded()?;

@@ -2,7 +2,7 @@
 
 use crate::domain::{ExecutionState, ExecutionStatus, JobDefinitionState, MAX_ID};
 use crate::tables::SHARDS;
-use crate::{Scheduler, SchedulerError};
+use crate::{ATTEMPTS, Scheduler, SchedulerError};
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use chrono::{DateTime, Utc};
 use cloud::item::{from_item, pause, s, shard_of};
@@ -119,6 +119,9 @@ impl Scheduler {
             let Some(request) = left.take().filter(|left| !left.is_empty()) else {
                 break;
             };
+            if attempt == ATTEMPTS {
+                return Err(CloudError::Throttled("keys were left unprocessed".into()));
+            }
             if attempt > 0 {
                 pause(attempt).await;
             }

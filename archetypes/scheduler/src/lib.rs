@@ -56,6 +56,10 @@ pub const LOOKAHEAD_MS: Millis = 30_000;
 /// As far as SQS can delay a message, and so as far as anybody may look ahead.
 pub const MAX_LOOKAHEAD_MS: Millis = 900_000;
 
+/// How many messages the queue may hold before the backlog waits in the table, unless told: what is
+/// in the queue has its order, what is in the table can be chosen fairly.
+pub const QUEUE_DEPTH: usize = 1_000;
+
 /// How often a step that was overtaken is decided again. Each time, somebody else got on.
 pub(crate) const ATTEMPTS: u32 = 100;
 
@@ -65,6 +69,7 @@ pub struct Scheduler {
     cloud: Cloud,
     queues: queue::Queues,
     lookahead_ms: Millis,
+    queue_depth: usize,
 }
 
 impl Scheduler {
@@ -75,7 +80,16 @@ impl Scheduler {
             cloud,
             queues,
             lookahead_ms: LOOKAHEAD_MS,
+            queue_depth: QUEUE_DEPTH,
         })
+    }
+
+    /// The same, with a queue that is kept this short.
+    pub fn keeping_the_queue_at(self, queue_depth: usize) -> Self {
+        Self {
+            queue_depth,
+            ..self
+        }
     }
 
     /// The same, looking this far ahead.

@@ -49,14 +49,11 @@ pub fn fate(job: &JobDefinitionState, fire: Millis, now: Millis) -> Fate {
     match job.misfire {
         Misfire::RunAll if fire >= window => run,
         Misfire::RunAll => skip(after(window - 1)),
-        Misfire::RunLast => {
-            let last = job.schedule.last_until(job.anchor, now);
-            match last.filter(|last| *last >= window) {
-                Some(last) if last > fire => skip(Some(last)),
-                Some(_) => run,
-                None => skip(after(now)),
-            }
-        }
+        Misfire::RunLast => match job.schedule.last_between(job.anchor, window, now) {
+            Some(last) if last > fire => skip(Some(last)),
+            Some(_) => run,
+            None => skip(after(now)),
+        },
         Misfire::SkipMissed => skip(after(now)),
     }
 }

@@ -88,7 +88,7 @@ pub const QUEUES: &[Resource] = &[
     Resource {
         name: "queue dead",
         create: |cloud| -> BoxFuture<'static, Result<()>> {
-            Box::pin(async move { create(&cloud, DEAD, &[]).await.map(|_| ()) })
+            Box::pin(async move { create(&cloud, DEAD, &[kept()]).await.map(|_| ()) })
         },
         remove: |cloud| Box::pin(async move { remove(&cloud, DEAD).await }),
     },
@@ -99,8 +99,17 @@ pub const QUEUES: &[Resource] = &[
     },
 ];
 
+/// As long as SQS keeps a message at all: a dead one that is gone cannot be redriven.
+fn kept() -> (QueueAttributeName, String) {
+    let seconds = 14 * 86_400;
+    (
+        QueueAttributeName::MessageRetentionPeriod,
+        seconds.to_string(),
+    )
+}
+
 async fn create_runnable(cloud: &Cloud) -> Result<()> {
-    let dead = create(cloud, DEAD, &[]).await?;
+    let dead = create(cloud, DEAD, &[kept()]).await?;
     let attributes = cloud.sqs().get_queue_attributes().queue_url(dead);
     let attributes = attributes
         .attribute_names(QueueAttributeName::QueueArn)
@@ -112,6 +121,7 @@ async fn create_runnable(cloud: &Cloud) -> Result<()> {
     let arn = arn.context("the dead-letter queue has no ARN")?;
     let redrive = serde_json::json!({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVES});
     let attributes = [
+        kept(),
         (QueueAttributeName::RedrivePolicy, redrive.to_string()),
         (
             QueueAttributeName::VisibilityTimeout,
@@ -256,25 +266,35 @@ impl Scheduler {
         }
     }
 
-    /// How many messages the queue holds, delayed and in flight included. SQS says "approximate",
-    /// and that is enough for whom it is for.
-    pub async fn queue_depth(&self) -> Result<usize, CloudError> {
+    /// How many messages wait to be received, and how many there are with those in flight and those
+    /// that are delayed. SQS says "approximate", and that is enough for whom it is for.
+    pub async fn messages(&self) -> Result<(usize, usize), CloudError> {
+        self.messages_in(&self.queues.runnable).await
+    }
+
+    /// How many messages are in the dead-letter queue.
+    pub async fn dead_messages(&self) -> Result<usize, CloudError> {
+        Ok(self.messages_in(&self.queues.dead).await?.1)
+    }
+
+    async fn messages_in(&self, queue: &str) -> Result<(usize, usize), CloudError> {
         let names = [
             QueueAttributeName::ApproximateNumberOfMessages,
             QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
             QueueAttributeName::ApproximateNumberOfMessagesDelayed,
         ];
         let get = self.cloud.sqs().get_queue_attributes();
-        let get = get.queue_url(&self.queues.runnable);
+        let get = get.queue_url(queue);
         let got = get.set_attribute_names(Some(names.to_vec())).send().await;
         let got = got
             .map_err(CloudError::from)?
             .attributes
             .unwrap_or_default();
-        let counts = names
-            .iter()
-            .filter_map(|name| got.get(name)?.parse::<usize>().ok());
-        Ok(counts.sum())
+        let count = |name| -> usize {
+            let text: Option<&String> = got.get(name);
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        Ok((count(&names[0]), names.iter().map(count).sum()))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Redrive: what was given up gets another chance. Beyond the documents.
 
-use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS};
+use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS, JobStatus};
 use crate::items::{key, status, watch_lane};
 use crate::queue::Message;
 use crate::{Scheduler, SchedulerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
-use cloud::item::{n, s};
+use cloud::item::{from_item, n, s};
 use cloud::{Guard, Guarded, Millis};
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ const GUARD: &str = "#status = :failed AND attempt = :attempt";
 
 /// The attempts go on counting, since they are the fence; the limit moves.
 const AGAIN: &str = "SET #status = :retrying, not_before = :now, due_shard = :watch, due_at = :due, \
-     attempt_limit = :limit REMOVE completed_at, expires_at";
+     attempt_limit = :limit, sent_by = :redrive REMOVE completed_at, expires_at";
 
 impl Scheduler {
     /// Makes runnable what is in the dead-letter queue, at most `most` messages of it.
@@ -53,7 +53,11 @@ impl Scheduler {
         let execution_id = says.execution_id.clone();
         let now = self.now();
         let redriven = match self.read_both(&execution_id).await? {
-            Some((job, execution)) if execution.status == ExecutionStatus::Failed => {
+            // What is called off stays what it is: nobody would run it.
+            Some((job, execution))
+                if execution.status == ExecutionStatus::Failed
+                    && job.status != JobStatus::Cancelled =>
+            {
                 let limit = execution.attempt + job.max_attempts;
                 self.run_again(&execution, limit, now).await?
             }
@@ -72,6 +76,8 @@ impl Scheduler {
         limit: u32,
         now: Millis,
     ) -> Result<bool, SchedulerError> {
+        // The identity of this redrive: a refusal that brings it back is our own success.
+        let redrive = self.cloud.ids().next("redrive");
         let again = self
             .dynamodb()
             .update_item()
@@ -84,6 +90,7 @@ impl Scheduler {
             .expression_attribute_values(":retrying", status(ExecutionStatus::Retrying))
             .expression_attribute_values(":attempt", n(execution.attempt))
             .expression_attribute_values(":limit", n(limit))
+            .expression_attribute_values(":redrive", s(&redrive))
             .expression_attribute_values(":now", n(now))
             .expression_attribute_values(":watch", s(watch_lane(&execution.job_id)))
             .expression_attribute_values(":due", n(now + GRACE_MS))
@@ -91,12 +98,16 @@ impl Scheduler {
             .send()
             .await
             .guarded()?;
-        match again {
-            Guard::Failed(_) => Ok(false),
-            Guard::Passed(_) => {
-                self.send(execution, now).await?;
-                Ok(true)
+        let ours = match again {
+            Guard::Passed(_) => true,
+            Guard::Failed(old) => {
+                let old: Option<ExecutionState> = old.as_ref().map(from_item).transpose()?;
+                old.is_some_and(|old| old.sent_by == Some(redrive))
             }
+        };
+        if ours {
+            self.send(execution, now).await?;
         }
+        Ok(ours)
     }
 }

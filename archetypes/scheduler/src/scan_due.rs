@@ -7,7 +7,8 @@
 //! [`enqueue`](crate::enqueue) lets one of them through.
 
 use crate::enqueue::Enqueued;
-use crate::fairness::{Candidate, fair_order};
+use crate::fairness::{Candidate, Room, fair_order};
+use crate::items::parts_of;
 use crate::{Scheduler, SchedulerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
@@ -22,13 +23,14 @@ pub const DEPTH: usize = 1_000;
 pub type Scanned<T> = Vec<(String, Result<T, SchedulerError>)>;
 
 impl Scheduler {
-    /// Dispatches what is due in these shards within the lookahead, at most `room` of it, fairly
-    /// between tenants. One that cannot be dispatched does not stop the others.
+    /// Dispatches what is due in these shards within the lookahead, as much of it as there is room
+    /// for, fairly between tenants. One that cannot be dispatched does not stop the others.
     pub async fn scan_due(
         &self,
         shards: impl IntoIterator<Item = u32>,
-        room: usize,
+        room: impl Into<Room>,
     ) -> Result<Scanned<Enqueued>, CloudError> {
+        let mut room = room.into();
         let now = self.now();
         let until = now + self.lookahead_ms;
         let mut found = Vec::new();
@@ -40,9 +42,11 @@ impl Scheduler {
             .map(|candidate| candidate.execution_id)
             .collect();
         let mut done = Vec::new();
-        while done.len() < room
-            && let Some(execution_id) = line.pop_front()
-        {
+        while let Some(execution_id) = line.pop_front() {
+            let near = parts_of(&execution_id).is_some_and(|(time, _)| time > now);
+            if !room.take(near) {
+                continue;
+            }
             let outcome = self.enqueue(&execution_id).await;
             // What was materialized inside the lookahead comes behind everybody who was there.
             if let Ok(Enqueued::Sent { next } | Enqueued::Skipped { next }) = &outcome {

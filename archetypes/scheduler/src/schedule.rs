@@ -14,7 +14,7 @@ use crate::domain::BadInput;
 use chrono::{DateTime, FixedOffset, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
 use cloud::Millis;
-use croner::{Cron, JobType};
+use croner::Cron;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -29,7 +29,8 @@ pub const MAX_TIME: Millis = 9_999_999_999_999;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
-    /// Once, at this time. A time that has passed is due at once.
+    /// Once, at this time. A time that has passed is due at once, or missed: see
+    /// [`misfire`](crate::misfire).
     Once {
         /// Epoch ms.
         at: Millis,
@@ -73,8 +74,13 @@ impl Schedule {
         (next > after && next <= MAX_TIME).then_some(next)
     }
 
-    /// The last fire time at or before `until`.
-    pub fn last_until(&self, anchor: Millis, until: Millis) -> Option<Millis> {
+    /// The last fire time between `since` and `until`, both included.
+    pub fn last_between(&self, anchor: Millis, since: Millis, until: Millis) -> Option<Millis> {
+        self.last_until(anchor, since, until)
+            .filter(|last| *last >= since)
+    }
+
+    fn last_until(&self, anchor: Millis, since: Millis, until: Millis) -> Option<Millis> {
         match self {
             Self::Once { at } => (*at <= until).then_some(*at),
             Self::Every { every_ms } => {
@@ -83,7 +89,8 @@ impl Schedule {
             }
             Self::Cron { .. } => {
                 let (cron, zone) = self.cron().ok()?;
-                last_on_wall(&cron, zone, until).filter(|last| *last > anchor)
+                let since = since.max(anchor + 1);
+                last_on_wall(&cron, zone, since, until)
             }
         }
     }
@@ -119,6 +126,16 @@ impl Schedule {
         let zone = Tz::from_str(time_zone).map_err(|_| BadInput::TimeZone(time_zone.clone()))?;
         Ok((cron, zone))
     }
+}
+
+/// Whether an expression names times of the day, one or several, instead of following the clock:
+/// neither its minutes nor its hours begin with a wildcard.
+fn names_times(expression: &str) -> bool {
+    let fields: Vec<_> = expression.split_whitespace().collect();
+    // With seconds there are six fields, and seconds come first.
+    let first = usize::from(fields.len() > 5);
+    let fixed = |at: usize| fields.get(at).is_some_and(|field| !field.starts_with('*'));
+    fixed(first) && fixed(first + 1)
 }
 
 /// The offset of a zone from UTC at a time, in seconds.
@@ -161,7 +178,7 @@ fn change(zone: Tz, from: i64, until: i64) -> Option<i64> {
 /// clocks change before that; then what it means from there on. Fire times are whole seconds, so a
 /// fraction is cut off: what comes after 10:00:00.5 comes after 10:00:00.
 fn next_on_wall(cron: &Cron, zone: Tz, after: Millis) -> Option<Millis> {
-    let fixed = cron.determine_job_type() == JobType::FixedTime;
+    let fixed = names_times(&cron.pattern.to_string());
     let mut from = after.div_euclid(1_000);
     // Until then a fixed time has come before: the clocks show it a second time.
     let mut repeats_until = repeats_until(zone, from);
@@ -204,27 +221,23 @@ fn repeats_until(zone: Tz, at: i64) -> i64 {
     repeats().unwrap_or(0)
 }
 
-/// The last fire time at or before `until`: forward from ever further back.
-fn last_on_wall(cron: &Cron, zone: Tz, until: Millis) -> Option<Millis> {
-    const MINUTE: Millis = 60_000;
-    const DAY: Millis = 1_440 * MINUTE;
-    for back in [
-        2 * MINUTE,
-        120 * MINUTE,
-        2 * DAY,
-        40 * DAY,
-        400 * DAY,
-        3_000 * DAY,
-    ] {
+/// The last fire time between `since` and `until`: forward from ever further back, in steps that
+/// double. What fires often is found in the first ones, so none of them walks over many fire times.
+fn last_on_wall(cron: &Cron, zone: Tz, since: Millis, until: Millis) -> Option<Millis> {
+    let mut back: Millis = 60_000;
+    // Nothing was found from here on.
+    let mut end = until;
+    loop {
+        let start = (until - back).max(since - 1);
         let mut last = None;
-        let mut at = until - back;
-        while let Some(next) = next_on_wall(cron, zone, at).filter(|next| *next <= until) {
+        let mut at = start;
+        while let Some(next) = next_on_wall(cron, zone, at).filter(|next| *next <= end) {
             last = Some(next);
             at = next;
         }
-        if last.is_some() {
+        if last.is_some() || start < since {
             return last;
         }
+        (end, back) = (start, back * 2);
     }
-    None
 }

@@ -1,6 +1,7 @@
 //! Everything at once: a scanner, a sweeper and some workers in one process, until told to stop.
 
 use crate::claim_run::Run;
+use crate::fairness::Room;
 use crate::tables::SHARDS;
 use crate::worker::{Handler, Worker};
 use crate::{Scheduler, SchedulerError};
@@ -17,9 +18,6 @@ use tokio::task::JoinSet;
 pub struct Settings {
     /// Workers: so many runs at once.
     pub workers: usize,
-    /// How many messages the queue may hold before the backlog waits in the table: what is in the
-    /// queue has its order, what is in the table can be chosen fairly.
-    pub queue_depth: usize,
     /// How often a scanner comes by.
     pub scan_every: Duration,
     /// How often a sweeper comes by.
@@ -30,7 +28,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             workers: 8,
-            queue_depth: 1_000,
             scan_every: Duration::from_millis(500),
             sweep_every: Duration::from_secs(5),
         }
@@ -54,19 +51,17 @@ pub async fn run_until(
 ) {
     let (stopping, stopped) = watch::channel(false);
     let (giving_back, give_back) = watch::channel(false);
-    let mut watching = JoinSet::new();
-    watching.spawn(scan_forever(scheduler.clone(), settings));
-    watching.spawn(sweep_forever(scheduler.clone(), settings));
     let mut workers = JoinSet::new();
+    workers.spawn(scan_until(scheduler.clone(), settings, stopped.clone()));
+    workers.spawn(sweep_until(scheduler.clone(), settings, stopped.clone()));
     for _ in 0..settings.workers {
         let id = scheduler.cloud().ids().next("worker");
         let worker = Worker::new(scheduler.clone(), id, Arc::clone(&handler));
-        let worker = worker.until(give_back.clone());
+        let worker = worker.until(stopped.clone(), give_back.clone());
         workers.spawn(work_until(worker, scheduler.clone(), stopped.clone()));
     }
     stop.await;
     stopping.send_replace(true);
-    watching.abort_all();
     let drained = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         giving_back.send_replace(true);
@@ -95,20 +90,30 @@ async fn work_until(worker: Worker, scheduler: Scheduler, mut stop: watch::Recei
     }
 }
 
-/// A failure is said and tried again: nothing is lost by it.
-async fn scan_forever(scheduler: Scheduler, settings: Settings) {
-    loop {
-        match scan(&scheduler, settings).await {
-            Ok(()) => {}
-            Err(error) => eprintln!("scanning: {error}"),
-        }
-        tokio::time::sleep(settings.scan_every).await;
+/// Waits, unless told to stop: then false.
+async fn goes_on(stop: &mut watch::Receiver<bool>, pause: Duration) -> bool {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => false,
+        () = tokio::time::sleep(pause) => true,
     }
 }
 
-async fn scan(scheduler: &Scheduler, settings: Settings) -> Result<(), CloudError> {
-    let room = scheduler.room(settings.queue_depth).await?;
-    if room == 0 {
+/// A failure is said and tried again: nothing is lost by it.
+async fn scan_until(scheduler: Scheduler, settings: Settings, mut stop: watch::Receiver<bool>) {
+    loop {
+        match scan(&scheduler).await {
+            Ok(()) => {}
+            Err(error) => eprintln!("scanning: {error}"),
+        }
+        if !goes_on(&mut stop, settings.scan_every).await {
+            return;
+        }
+    }
+}
+
+async fn scan(scheduler: &Scheduler) -> Result<(), CloudError> {
+    let room = scheduler.room().await?;
+    if room == Room::from(0) {
         return Ok(());
     }
     for (execution_id, outcome) in scheduler.scan_due(0..SHARDS, room).await? {
@@ -119,7 +124,7 @@ async fn scan(scheduler: &Scheduler, settings: Settings) -> Result<(), CloudErro
     Ok(())
 }
 
-async fn sweep_forever(scheduler: Scheduler, settings: Settings) {
+async fn sweep_until(scheduler: Scheduler, settings: Settings, mut stop: watch::Receiver<bool>) {
     loop {
         match scheduler.sweep_stale(0..SHARDS).await {
             Err(error) => eprintln!("sweeping: {error}"),
@@ -131,7 +136,9 @@ async fn sweep_forever(scheduler: Scheduler, settings: Settings) {
                 }
             }
         }
-        tokio::time::sleep(settings.sweep_every).await;
+        if !goes_on(&mut stop, settings.sweep_every).await {
+            return;
+        }
     }
 }
 

@@ -170,7 +170,7 @@ pub const EXECUTIONS: Table = Table {
         attribute(
             "sent_by",
             "dispatch-0001",
-            "the dispatch that enqueued it: identity of a lost answer",
+            "the dispatch or redrive that enqueued it: identity of a lost answer",
         ),
         attribute("lease_owner", "worker-1", "who has it, or had it last"),
         attribute(

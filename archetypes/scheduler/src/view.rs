@@ -6,7 +6,7 @@
 
 use crate::domain::{ExecutionState, JobDefinitionState};
 use crate::items::key;
-use crate::{Scheduler, SchedulerError};
+use crate::{ATTEMPTS, Scheduler, SchedulerError};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use cloud::item::{from_item, pause, s};
 use cloud::{CloudError, Item};
@@ -104,6 +104,9 @@ impl Scheduler {
                 }
                 left = got.unprocessed_keys.unwrap_or_default();
                 if !left.is_empty() {
+                    if attempt == ATTEMPTS {
+                        return Err(CloudError::Throttled("keys were left unprocessed".into()));
+                    }
                     pause(attempt).await;
                     attempt += 1;
                 }

@@ -9,7 +9,9 @@ use crate::finish_run::Finish;
 use crate::queue::Message;
 use crate::{Scheduler, SchedulerError};
 use cloud::{CloudError, Millis};
+use futures::FutureExt;
 use futures::future::BoxFuture;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -73,24 +75,35 @@ pub struct Worker {
     scheduler: Scheduler,
     id: String,
     handler: Arc<dyn Handler>,
-    stop: watch::Receiver<bool>,
+    draining: watch::Receiver<bool>,
+    giving_back: watch::Receiver<bool>,
 }
 
 impl Worker {
     /// A worker under a name that no other worker has.
     pub fn new(scheduler: Scheduler, id: impl Into<String>, handler: Arc<dyn Handler>) -> Self {
-        let (_, stop) = watch::channel(false);
+        let (_, never) = watch::channel(false);
         Self {
             scheduler,
             id: id.into(),
             handler,
-            stop,
+            draining: never.clone(),
+            giving_back: never,
         }
     }
 
-    /// The same, giving back what it has when `stop` turns true.
-    pub fn until(self, stop: watch::Receiver<bool>) -> Self {
-        Self { stop, ..self }
+    /// The same, beginning nothing when `draining` turns true, and giving back what it has when
+    /// `giving_back` does.
+    pub fn until(
+        self,
+        draining: watch::Receiver<bool>,
+        giving_back: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            draining,
+            giving_back,
+            ..self
+        }
     }
 
     /// Receives one message, waiting up to `seconds`, and works on it. None if none came.
@@ -107,8 +120,12 @@ impl Worker {
         if let Claimed::TooEarly { at } = claimed {
             let left = at - self.scheduler.now();
             if (0..=LAST_MILE_MS).contains(&left) {
-                tokio::time::sleep(Duration::from_millis(left as u64)).await;
-                claimed = self.scheduler.claim(message, &self.id).await?;
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(left as u64)) => {
+                        claimed = self.scheduler.claim(message, &self.id).await?;
+                    }
+                    () = told(&self.draining) => {}
+                }
             }
         }
         let worked = match claimed {
@@ -137,12 +154,14 @@ impl Worker {
 
     async fn run(&self, run: &Run) -> Result<Worked, SchedulerError> {
         let timeout = Duration::from_millis(run.job.timeout_ms as u64);
+        // A handler that panics has failed, and takes nobody with it.
+        let handled = AssertUnwindSafe(async { self.handler.run(run).await }).catch_unwind();
         let ended = tokio::select! {
             // What is done is done, whatever else is true at the same moment.
             biased;
-            ended = tokio::time::timeout(timeout, self.handler.run(run)) => ended,
+            ended = tokio::time::timeout(timeout, handled) => ended,
             () = self.lose_lease(run) => return Ok(Worked::Stale),
-            () = self.told_to_stop() => {
+            () = told(&self.giving_back) => {
                 return Ok(match self.scheduler.give_back(run).await? {
                     Finish::Done => Worked::GivenBack,
                     Finish::Stale => Worked::Stale,
@@ -150,13 +169,14 @@ impl Worker {
             }
         };
         let failed = match ended {
-            Ok(Ok(())) => {
+            Ok(Ok(Ok(()))) => {
                 return Ok(match self.scheduler.complete(run).await? {
                     Finish::Done => Worked::Completed,
                     Finish::Stale => Worked::Stale,
                 });
             }
-            Ok(Err(why)) => why,
+            Ok(Ok(Err(why))) => why,
+            Ok(Err(_)) => "the handler panicked".to_owned(),
             Err(_) => format!("it took longer than {} ms", run.job.timeout_ms),
         };
         Ok(match self.scheduler.fail(run, &failed).await? {
@@ -164,15 +184,6 @@ impl Worker {
             (Finish::Done, AfterFailure::Retry { at }) => Worked::Retrying { at },
             (Finish::Done, AfterFailure::Fail) => Worked::Failed,
         })
-    }
-
-    async fn told_to_stop(&self) {
-        let mut stop = self.stop.clone();
-        let told = stop.wait_for(|stop| *stop).await.is_ok();
-        if !told {
-            // Nobody is left who could tell.
-            std::future::pending::<()>().await;
-        }
     }
 
     /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is
@@ -191,5 +202,15 @@ impl Worker {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// Ends when told.
+async fn told(stop: &watch::Receiver<bool>) {
+    let mut stop = stop.clone();
+    let told = stop.wait_for(|stop| *stop).await.is_ok();
+    if !told {
+        // Nobody is left who could tell.
+        std::future::pending::<()>().await;
     }
 }

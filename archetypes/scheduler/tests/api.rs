@@ -336,14 +336,14 @@ async fn without_a_server_the_command_line_says_what_to_do() {
 async fn stopping_lets_short_runs_end_and_gives_long_ones_back() {
     let server = serve().await;
     let now = server.scheduler.cloud().now();
-    for (job, ms) in [("short", "300"), ("long", "60000")] {
+    for (job, ms) in [("long", "60000"), ("short", "400")] {
         let job = json!({
             "job_id": job, "tenant_id": "acme", "kind": "sleep", "parameters": ms,
             "schedule": {"type": "once", "at": now}, "max_attempts": 1,
         });
         assert_eq!(server.post("/jobs", job).await.0, 201);
     }
-    for job in ["short", "long"] {
+    for job in ["long", "short"] {
         server.reaches(job, "IN_PROGRESS").await;
     }
     let Server { served, scheduler } = server;

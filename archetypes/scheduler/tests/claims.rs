@@ -13,14 +13,14 @@ use office::cast::{due_office, two_due};
 use office::*;
 use proptest::prelude::*;
 use scheduler::change_job::Change;
-use scheduler::domain::{BACKOFF_CAP_MS, ExecutionStatus, backoff};
-use scheduler::fairness::{Candidate, fair_order};
+use scheduler::domain::{BACKOFF_CAP_MS, ExecutionStatus, JobStatus, backoff};
+use scheduler::fairness::{Candidate, Room, fair_order};
 use scheduler::queue::{MAX_RECEIVES, Message};
 use scheduler::redrive::Redriven;
 use scheduler::tables::SHARDS;
 use scheduler::{
-    Claimed, Finish, Handler, Misfire, NewJob, Overlap, Run, Schedule, SchedulerError, Worked,
-    Worker,
+    Claimed, Finish, Handler, Misfire, NewJob, Overlap, Run, Schedule, Scheduler, SchedulerError,
+    Worked, Worker,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -973,14 +973,114 @@ async fn a_flood_of_one_tenant_does_not_starve_another() {
     let office = flooded().await;
     for _ in 0..2 {
         // As much as there is room for, then work.
-        let room = office.scheduler.room(20).await.unwrap();
-        assert_eq!(room, 20);
-        office.scheduler.scan_due(0..SHARDS, room).await.unwrap();
-        assert_eq!(office.scheduler.room(20).await.unwrap(), 0);
+        let scheduler = office.scheduler.clone().keeping_the_queue_at(20);
+        let room = scheduler.room().await.unwrap();
+        assert_eq!(room, Room::from(20));
+        scheduler.scan_due(0..SHARDS, room).await.unwrap();
+        assert_eq!(scheduler.room().await.unwrap(), Room::from(0));
         office.work_all("w").await;
     }
     assert_eq!(office.completions().len(), 40);
     assert_eq!(calm_among(&office, 20), 5);
+}
+
+/// A thousand retries that wait for their time are in nobody's way: what is due is dispatched.
+#[tokio::test]
+async fn messages_that_wait_for_their_time_take_nobodys_room() {
+    let office = open().await;
+    let scheduler = office.scheduler.clone().keeping_the_queue_at(3);
+    let scheduler = scheduler.looking_ahead(900_000).unwrap();
+    for n in 0..5 {
+        let near = once(&format!("near-{n}"), 10 * MINUTE);
+        scheduler.create_job(near).await.unwrap();
+    }
+    scheduler.scan_due(0..SHARDS, 5).await.unwrap();
+    let room = scheduler.room().await.unwrap();
+    assert_eq!(room, Room { due: 3, near: 0 });
+    let due = with_due(&scheduler, "job").await;
+    let scanned = scheduler.scan_due(0..SHARDS, room).await.unwrap();
+    let ids: Vec<_> = scanned.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [due]);
+}
+
+/// A job that became due while nobody scanned.
+async fn with_due(scheduler: &Scheduler, job_id: &str) -> String {
+    let blind = scheduler.clone().keeping_the_queue_at(0);
+    let now = scheduler.cloud().now();
+    let schedule = Schedule::Once { at: now };
+    let job = NewJob::new(job_id, "acme", schedule);
+    blind.create_job(job).await.unwrap();
+    scheduler::items::execution_id(now, job_id)
+}
+
+/// A tenant that creates jobs by the thousand for now fills the queue no further than a scan would.
+#[tokio::test]
+async fn creating_many_jobs_for_now_leaves_the_rest_to_the_scanner() {
+    let office = open().await;
+    let scheduler = office.scheduler.clone().keeping_the_queue_at(3);
+    for n in 0..8 {
+        scheduler
+            .create_job(once(&format!("job-{n}"), 0))
+            .await
+            .unwrap();
+    }
+    let (waiting, all) = scheduler.messages().await.unwrap();
+    assert_eq!((waiting, all), (3, 3));
+    // Nothing is lost by it.
+    for _ in 0..4 {
+        office.work_all("w").await;
+        let room = scheduler.room().await.unwrap();
+        scheduler.scan_due(0..SHARDS, room).await.unwrap();
+    }
+    assert_eq!(office.completions().len(), 8);
+}
+
+/// A handler that panics has failed an attempt, and its worker lives on.
+#[tokio::test]
+async fn a_handler_that_panics_fails_its_attempt_and_nothing_else() {
+    struct Panics;
+    impl Handler for Panics {
+        fn run<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+            Box::pin(async move {
+                assert!(run.execution.attempt > 1, "the first attempt panics");
+                Ok(())
+            })
+        }
+    }
+    let office = with_job(once("job", 0)).await;
+    let worker = Worker::new(office.scheduler.clone(), "w", Arc::new(Panics));
+    let message = office.receive().await.unwrap();
+    let worked = worker.handle(&message).await.unwrap();
+    assert!(matches!(worked, Worked::Retrying { .. }), "{worked:?}");
+    let retried = office.execution(&id("job", 0)).await;
+    assert_eq!(retried.reason.as_deref(), Some("the handler panicked"));
+    office.advance(MINUTE);
+    let worked = worker.handle(&message).await.unwrap();
+    assert_eq!(worked, Worked::Completed);
+}
+
+/// What was paused until its time had passed is due when it is resumed.
+#[tokio::test]
+async fn a_one_off_job_can_be_paused_until_it_begins_and_is_due_when_it_is_resumed() {
+    let office = with_job(once("job", 10 * SECOND)).await;
+    // It is in the queue already, and its job has nothing more to plan.
+    let change = async |change, change_id: &str| {
+        let scheduler = &office.scheduler;
+        scheduler
+            .change_job("job", &change, change_id)
+            .await
+            .unwrap()
+    };
+    let paused = change(Change::Pause, "c1").await;
+    assert_eq!(paused.status, JobStatus::Paused);
+    office.advance(3 * 24 * HOUR);
+    office.work_all("w").await;
+    assert!(office.starts().is_empty());
+    let resumed = change(Change::Resume, "c2").await;
+    assert_eq!(resumed.next_fire_time, Some(office.now()));
+    office.live(2).await;
+    assert_eq!(office.completions().len(), 1);
+    office.invariants("job").await.unwrap();
 }
 
 /// The same without taking turns: whoever is due first is first, and the calm tenant is last.
@@ -1311,6 +1411,38 @@ fn a_fixed_time_that_comes_twice_fires_once() {
     let half_past_two = cron("30 2 * * *", "Europe/Berlin");
     let around = fires(&half_past_two, Tz::Europe__Berlin, (2026, 10, 24, 0, 0), 3);
     assert_eq!(around, ["10-24T00:30", "10-25T00:30", "10-26T01:30"]);
+}
+
+/// Several fixed times are fixed times.
+#[test]
+fn several_fixed_times_behave_like_one() {
+    let two = cron("30 2,14 * * *", "Europe/Berlin");
+    let spring = fires(&two, Tz::Europe__Berlin, (2026, 3, 29, 0, 0), 3);
+    assert_eq!(spring, ["03-29T01:00", "03-29T12:30", "03-30T00:30"]);
+    let autumn = fires(&two, Tz::Europe__Berlin, (2026, 10, 25, 0, 0), 3);
+    assert_eq!(autumn, ["10-25T00:30", "10-25T13:30", "10-26T01:30"]);
+    let range = cron("0 1-3 * * *", "Europe/Berlin");
+    let autumn = fires(&range, Tz::Europe__Berlin, (2026, 10, 25, 0, 30), 4);
+    assert_eq!(
+        autumn,
+        ["10-24T23:00", "10-25T00:00", "10-25T02:00", "10-26T00:00"]
+    );
+}
+
+/// After days of outage of a job that fires every second of one month, in no time.
+#[test]
+fn the_last_of_many_missed_fire_times_is_found_without_walking_over_them() {
+    let january = cron("* * * * 1 *", "UTC");
+    let now = TEST_EPOCH + 35 * 24 * HOUR;
+    let begun = std::time::Instant::now();
+    assert_eq!(january.last_between(TEST_EPOCH, now - 24 * HOUR, now), None);
+    let last = january.last_between(TEST_EPOCH, now - 10 * 24 * HOUR, now);
+    assert_eq!(last, Some(TEST_EPOCH + 31 * 24 * HOUR - SECOND));
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]

@@ -293,7 +293,11 @@ async fn every_crash_point_of_a_redrive_recovers() {
         })
         .check(|office| async move {
             match office.status(&id("job", HOUR)).await {
-                ExecutionStatus::Failed => Ok(()),
+                // Then the message must still be there for the next operator.
+                ExecutionStatus::Failed => match office.scheduler.dead_messages().await.unwrap() {
+                    1 => Ok(()),
+                    left => Err(format!("{left} dead messages are left")),
+                },
                 _ => completed(&office, &id("job", HOUR)).await,
             }
         })
