@@ -188,7 +188,7 @@ impl Scheduler {
 
     /// Puts what has failed into the dead-letter queue, and then takes it off the index. Who dies in
     /// between leaves it in the index, and the sweeper buries it: twice in the queue, never not.
-    pub(crate) async fn bury(&self, execution: &ExecutionState) -> Result<(), CloudError> {
+    pub async fn bury(&self, execution: &ExecutionState) -> Result<(), CloudError> {
         self.send_dead(execution).await?;
         self.dynamodb()
             .update_item()

@@ -227,6 +227,7 @@ pub const ACTIONS: &[Action] = &[
                 when: "inside the lookahead",
                 sequence: &[
                     "TransactWriteItems [Put jobs if, Put executions if]",
+                    "GetQueueAttributes runnable",
                     READ_BOTH,
                     DISPATCH_LAST,
                     "SendMessage runnable",

@@ -40,7 +40,7 @@ async fn every_crash_point_of_create_job_recovers() {
         .run()
         .await
         .unwrap();
-    assert_points(&swept, 4);
+    assert_points(&swept, 5);
 }
 
 /// Even if the client never asks again: what was created runs.
@@ -60,7 +60,7 @@ async fn a_client_that_dies_while_creating_leaves_a_whole_job_or_none() {
         .run()
         .await
         .unwrap();
-    assert_points(&swept, 4);
+    assert_points(&swept, 5);
 }
 
 async fn due(job: NewJob) -> Office {

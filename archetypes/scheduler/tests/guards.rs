@@ -6,12 +6,18 @@
 mod office;
 
 use chaos::{Interleave, Weaken, World};
+use cloud::tap::{Plan, Request, Verdict};
+use cloud::{Millis, as_actor};
+use futures::future::BoxFuture;
 use office::cast::*;
 use office::*;
 use scheduler::change_job::Change;
 use scheduler::domain::{ExecutionStatus, JobStatus};
-use scheduler::{Claimed, Finish, NewJob, Overlap, Schedule, SchedulerError};
+use scheduler::queue::Message;
+use scheduler::{Claimed, Finish, NewJob, Overlap, Schedule, Scheduler, SchedulerError};
+use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Without the guard, some order of these actors breaks, and this is what is found.
 async fn breaks<W: World>(actors: Interleave<W, String>, weaken: Weaken, why: &str) {
@@ -182,25 +188,130 @@ async fn without_the_attempt_two_owners_have_the_same_fence() {
     breaks(desks_end_well(actors), weaken, "started twice").await;
 }
 
-#[tokio::test]
-async fn without_the_time_a_run_starts_before_it() {
-    let office = with_job(once("job", 20 * SECOND)).await;
-    // It is in the queue already, delayed; a message that comes early is what this is about.
-    office.advance(10 * SECOND);
-    let execution = office.execution(&id("job", 20 * SECOND)).await;
-    assert_eq!(execution.status, ExecutionStatus::Enqueued);
-    let message = scheduler::queue::Message {
-        says: Some((&execution).into()),
-        receipt: "early".to_owned(),
+/// Lets something happen between what `w` reads and what it writes about it.
+struct Between {
+    act: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    done: AtomicBool,
+}
+
+impl Plan for Between {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async {
+            let moment = &*request.actor == "w" && request.operation == "TransactWriteItems";
+            if moment && !self.done.swap(true, Ordering::SeqCst) {
+                (self.act)().await;
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+/// What `w` is told when `act` happens between its read and its write, without this clause or with.
+async fn claim_between<F: Future<Output = ()> + Send + 'static>(
+    office: &Office,
+    message: &Message,
+    without: Option<&str>,
+    act: impl Fn() -> F + Send + Sync + 'static,
+) -> Claimed {
+    let tap = office.cloud().tap();
+    let between = Between {
+        act: Box::new(move || Box::pin(as_actor("other", act()))),
+        done: AtomicBool::new(false),
     };
-    let claimed = office.scheduler.claim(&message, "w").await.unwrap();
-    assert!(matches!(claimed, Claimed::TooEarly { .. }), "{claimed:?}");
-    let weaken = Arc::new(Weaken::guard_on("executions").without("not_before <= :now"));
-    let installed = office.cloud().tap().install(weaken.clone());
-    let claimed = office.scheduler.claim(&message, "w").await.unwrap();
-    drop(installed);
-    assert!(weaken.applied() > 0);
-    assert!(matches!(claimed, Claimed::Run(_)), "{claimed:?}");
+    let _between = tap.install(Arc::new(between));
+    let weaken = without.map(|clause| Arc::new(Weaken::guard_on("executions").without(clause)));
+    let _weaken = weaken.clone().map(|weaken| tap.install(weaken));
+    let claimed = as_actor("w", office.scheduler.claim(message, "w")).await;
+    assert!(weaken.is_none_or(|weaken| weaken.applied() > 0));
+    claimed.unwrap()
+}
+
+/// A lease has expired, and while somebody takes it over its owner says that the attempt failed:
+/// the next one has a time of its own.
+#[tokio::test]
+async fn without_the_time_an_attempt_begins_before_it() {
+    for without in [None, Some("not_before <= :now")] {
+        let office = with_job(once("job", 0)).await;
+        let message = office.receive().await.unwrap();
+        let Claimed::Run(run) = office.scheduler.claim(&message, "slow").await.unwrap() else {
+            panic!("nobody else is there");
+        };
+        office.advance(5 * MINUTE);
+        let scheduler = office.scheduler.clone();
+        let claimed = claim_between(&office, &message, without, move || {
+            let (scheduler, run) = (scheduler.clone(), run.clone());
+            async move {
+                scheduler.fail(&run, "it failed").await.unwrap();
+            }
+        })
+        .await;
+        match (without, claimed) {
+            (None, Claimed::TooEarly { .. }) => {}
+            (Some(_), Claimed::Run(run)) => assert!(run.execution.attempt == 2),
+            (_, other) => panic!("{without:?}: {other:?}"),
+        }
+    }
+}
+
+/// A worker is about to call off what an old plan had, and a new plan puts one in its place.
+#[tokio::test]
+async fn without_the_plan_a_run_of_the_new_plan_is_called_off() {
+    for without in [None, Some("schedule_version = :plan")] {
+        let office = with_job(once("job", 10 * SECOND)).await;
+        let execution = office.execution(&id("job", 10 * SECOND)).await;
+        let message = Message {
+            says: Some((&execution).into()),
+            receipt: "old".to_owned(),
+        };
+        office.advance(20 * SECOND);
+        let reschedule = |scheduler: Scheduler, after: Millis, change_id: &'static str| async move {
+            let at = cloud::TEST_EPOCH + after;
+            let change = Change::Reschedule(Schedule::Once { at });
+            let changed = scheduler.change_job("job", &change, change_id).await;
+            changed.unwrap();
+        };
+        reschedule(office.scheduler.clone(), HOUR, "away").await;
+        let scheduler = office.scheduler.clone();
+        let claimed = claim_between(&office, &message, without, move || {
+            reschedule(scheduler.clone(), 10 * SECOND, "and back")
+        })
+        .await;
+        match (without, claimed) {
+            (None, Claimed::Run(_)) => {}
+            (Some(_), Claimed::CalledOff) => {
+                let status = office.status(&id("job", 10 * SECOND)).await;
+                assert_eq!(status, ExecutionStatus::Cancelled, "it is lost");
+            }
+            (_, other) => panic!("{without:?}: {other:?}"),
+        }
+    }
+}
+
+/// A sweeper buries a failure that has been redriven since, and has failed again.
+#[tokio::test]
+async fn without_the_attempt_a_failure_is_buried_that_is_not_in_the_dead_letter_queue() {
+    for weak in [false, true] {
+        let office = with_job(NewJob {
+            max_attempts: 1,
+            ..once("job", 0)
+        })
+        .await;
+        office.diary.lock().unwrap().fails = 9;
+        office.live(1).await;
+        let first = office.execution(&id("job", 0)).await;
+        office.scheduler.redrive(1).await.unwrap();
+        // The second failure, whose worker died before it could bury it.
+        office.live_without_burying().await;
+        let again = office.execution(&id("job", 0)).await;
+        assert_eq!((again.status, again.attempt), (ExecutionStatus::Failed, 2));
+        assert!(again.due_shard.is_some());
+        let weaken = Arc::new(Weaken::guard_on("executions").without("attempt = :attempt"));
+        let _plan = weak.then(|| office.cloud().tap().install(weaken.clone()));
+        // The stalled sweeper of the first failure goes on.
+        office.scheduler.bury(&first).await.unwrap();
+        let seen = office.execution(&id("job", 0)).await.due_shard.is_some();
+        assert_eq!(seen, !weak, "whether anybody will look after it");
+    }
 }
 
 #[tokio::test]

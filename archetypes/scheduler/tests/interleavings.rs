@@ -8,7 +8,7 @@ use office::cast::*;
 use office::*;
 use scheduler::change_job::Change;
 use scheduler::domain::ExecutionStatus;
-use scheduler::{Enqueued, NewJob, Overlap, Schedule};
+use scheduler::{Claimed, Enqueued, NewJob, Overlap, Schedule};
 use std::sync::Arc;
 
 async fn explore_desks(actors: Desks) -> Explored {
@@ -261,8 +261,40 @@ async fn of_three_workers_one_begins() {
     assert_eq!(explored.schedules, 90);
 }
 
+/// Two who dispatch, and one who takes what it finds in the queue, or nothing.
 #[tokio::test]
-async fn two_scanners_and_a_worker_run_it_once() {
+async fn two_scanners_and_a_worker_begin_it_once() {
+    let actors = scanner(scanner(due(once("job", HOUR)), "one"), "other");
+    let actors = actors.actor("worker", |office| async move {
+        let Some(message) = office.receive().await else {
+            return "finds nothing".to_owned();
+        };
+        match office.scheduler.claim(&message, "worker").await.unwrap() {
+            Claimed::Run(run) => format!("begins {}", run.execution.attempt),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    });
+    let explored = actors
+        .check(|office, told| async move {
+            office.invariants("job").await?;
+            Ok(label(&told))
+        })
+        .run()
+        .await
+        .unwrap();
+    assert_ends(
+        &explored,
+        &[
+            "one before, other sent, worker begins 1",
+            "one before, other sent, worker finds nothing",
+            "one sent, other before, worker begins 1",
+            "one sent, other before, worker finds nothing",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn two_sweepers_and_a_worker_run_it_once() {
     let setup = || async {
         let desk = desk(once("job", HOUR)).await;
         // The message in hand is late: the row says that it was lost.

@@ -220,6 +220,19 @@ impl Office {
         }
     }
 
+    /// One attempt that fails, whose worker dies before it is in the dead-letter queue.
+    pub async fn live_without_burying(&self) {
+        let message = self.receive().await.unwrap();
+        let claimed = self.scheduler.claim(&message, "dies").await.unwrap();
+        let scheduler::Claimed::Run(run) = claimed else {
+            panic!("{claimed:?}");
+        };
+        let dying = cloud::tap::KillFrom::call(2).of("dies");
+        let _plan = self.cloud().tap().install(Arc::new(dying));
+        let failed = cloud::as_actor("dies", self.scheduler.fail(&run, "told to fail")).await;
+        failed.unwrap_err();
+    }
+
     /// Whether everything that was dispatched has ended.
     async fn is_at_rest(&self, job_id: &str) -> bool {
         let beside = self.scheduler.on(self.cloud().beside_tap());
