@@ -4,7 +4,7 @@
 //! calls against.
 
 use cloud::tables::{Attribute, Billing, Index, Key, Projection, Scope, Table, attribute};
-use walkthrough::{Action, Calls, Machine, Transition};
+use walkthrough::{Action, Calls, Machine, step};
 
 /// How many shards a minute, and the index of what is due, are spread over. A scan asks each of
 /// them; every execution is written to one.
@@ -522,6 +522,7 @@ pub const MACHINES: &[Machine] = &[
             step("", "ACTIVE", "create job"),
             step("ACTIVE", "FINISHED", "enqueue execution"),
             step("ACTIVE", "PAUSED", "change job"),
+            step("FINISHED", "PAUSED", "change job"),
             step("PAUSED", "ACTIVE", "change job"),
             step("FINISHED", "ACTIVE", "change job"),
             step("ACTIVE", "CANCELLED", "change job"),
@@ -530,7 +531,3 @@ pub const MACHINES: &[Machine] = &[
         ],
     },
 ];
-
-const fn step(from: &'static str, to: &'static str, action: &'static str) -> Transition {
-    Transition { from, to, action }
-}

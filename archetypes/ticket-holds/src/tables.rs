@@ -5,7 +5,7 @@
 
 use cloud::item::shard_of;
 use cloud::tables::{Billing, Index, Key, Projection, Scope, Table, attribute};
-use walkthrough::{Action, Calls, Machine, Transition};
+use walkthrough::{Action, Calls, Machine, step};
 
 /// How many keys the index of due bookings is spread over. A sweeper asks each of them; every hold
 /// enters one and leaves it. Four take 2,000 holds a second.
@@ -465,7 +465,3 @@ pub const MACHINES: &[Machine] = &[
         ],
     },
 ];
-
-const fn step(from: &'static str, to: &'static str, action: &'static str) -> Transition {
-    Transition { from, to, action }
-}

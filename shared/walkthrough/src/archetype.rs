@@ -82,6 +82,11 @@ pub struct Transition {
     pub action: &'static str,
 }
 
+/// Shorthand for a [`Transition`].
+pub const fn step(from: &'static str, to: &'static str, action: &'static str) -> Transition {
+    Transition { from, to, action }
+}
+
 /// What a busy day looks like, per unit of rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {

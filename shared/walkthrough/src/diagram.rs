@@ -449,11 +449,13 @@ impl Layout {
             .map(|placed| placed.left() - 8.0)
             .fold(0.0, f64::min);
         format!(
-            "<svg role=\"img\" aria-label=\"States of {entity}\" viewBox=\"{left} 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\
+            "<svg role=\"img\" aria-label=\"States of {entity}\" viewBox=\"{left} 0 {width} {height}\" width=\"{width}\" height=\"{height}\" style=\"min-width:{least}px\">\
              <defs><marker id=\"{id}-head\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto-start-reverse\">\
              <path class=\"head\" d=\"M0 0L10 5L0 10z\"/></marker></defs>{arrows}{states}{texts}</svg>",
             entity = escape(machine.entity),
             width = right - left,
+            // A little wider than its card, it shrinks; below this nobody could read it, so it scrolls.
+            least = (right - left) * 0.75,
             texts = labels.texts,
         )
     }

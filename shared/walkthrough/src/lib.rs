@@ -33,7 +33,7 @@ pub mod workload;
 
 pub use action::{Action, Calls};
 pub use archetype::{
-    Archetype, Command, Machine, Resource, Share, Skew, Transition, Workload, share,
+    Archetype, Command, Machine, Resource, Share, Skew, Transition, Workload, share, step,
 };
 pub use cli::main;
 pub use futures::future::BoxFuture;
