@@ -1060,6 +1060,71 @@ async fn a_handler_that_panics_fails_its_attempt_and_nothing_else() {
     assert_eq!(worked, Worked::Completed);
 }
 
+/// Loses one answer, or every request, of one operation.
+struct Loses {
+    operation: &'static str,
+    verdict: fn() -> Verdict,
+    left: AtomicUsize,
+}
+
+impl Plan for Loses {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let less = |left: usize| left.checked_sub(1);
+        let hit = request.operation == self.operation
+            && self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok();
+        let verdict = if hit { (self.verdict)() } else { Verdict::Pass };
+        Box::pin(async move { verdict })
+    }
+}
+
+/// The row is the lease: that the message could not be hidden as long is no reason to let go.
+#[tokio::test]
+async fn a_run_is_not_let_go_because_its_message_could_not_be_hidden() {
+    let office = with_job(NewJob {
+        lease_ms: 2 * MINUTE,
+        ..once("job", 0)
+    })
+    .await;
+    let message = office.receive().await.unwrap();
+    let lost = Arc::new(Loses {
+        operation: "ChangeMessageVisibility",
+        verdict: || Verdict::LoseRequest,
+        left: AtomicUsize::new(100),
+    });
+    let _plan = office.cloud().tap().install(lost.clone());
+    let worked = office.handle(&office.worker("w"), &message).await;
+    assert_eq!(worked, Worked::Completed);
+    assert!(lost.left.load(Ordering::SeqCst) < 100, "nothing was lost");
+}
+
+/// The SDK sends the write again, and it fails its own guard: that is our own success.
+#[tokio::test]
+async fn a_redrive_whose_answer_is_lost_knows_its_own_work() {
+    let office = with_job(NewJob {
+        max_attempts: 1,
+        ..once("job", 0)
+    })
+    .await;
+    office.diary.lock().unwrap().fails = 1;
+    office.live(1).await;
+    let lost = Arc::new(Loses {
+        operation: "UpdateItem",
+        verdict: || Verdict::LoseAnswer,
+        left: AtomicUsize::new(1),
+    });
+    let plan = office.cloud().tap().install(lost.clone());
+    let redriven = office.scheduler.redrive(1).await.unwrap();
+    drop(plan);
+    assert_eq!(lost.left.load(Ordering::SeqCst), 0, "nothing was lost");
+    let execution_id = id("job", 0);
+    assert_eq!(redriven, [Redriven::Runnable { execution_id }]);
+    office.work_all("w").await;
+    assert_eq!(office.completions().len(), 1);
+}
+
 /// What was paused until its time had passed is due when it is resumed.
 #[tokio::test]
 async fn a_one_off_job_can_be_paused_until_it_begins_and_is_due_when_it_is_resumed() {
