@@ -2,10 +2,10 @@
 
 use crate::domain::{ExecutionState, ExecutionStatus, JobDefinitionState, MAX_ID};
 use crate::tables::SHARDS;
-use crate::{ATTEMPTS, Scheduler, SchedulerError};
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use crate::{Scheduler, SchedulerError};
+use aws_sdk_dynamodb::types::AttributeValue;
 use chrono::{DateTime, Utc};
-use cloud::item::{from_item, pause, s, shard_of};
+use cloud::item::{from_item, s, shard_of};
 use cloud::{CloudError, Item, Millis};
 
 /// How long what has ended is kept: thirty days, in seconds.
@@ -103,37 +103,14 @@ impl Scheduler {
         let Some((_, job_id)) = parts_of(execution_id) else {
             return Ok(None);
         };
-        let wanted = |key| {
-            let keys = KeysAndAttributes::builder().keys(key).consistent_read(true);
-            keys.build().map_err(CloudError::bug)
-        };
-        let (jobs, executions) = (self.table("jobs"), self.table("executions"));
         let job_key = Item::from([("job_id".to_owned(), s(job_id))]);
-        let mut left = Some(std::collections::HashMap::from([
-            (jobs.clone(), wanted(job_key)?),
-            (executions.clone(), wanted(key(execution_id)?)?),
-        ]));
-        let (mut job, mut execution) = (None, None);
-        // What DynamoDB had no room for in the answer, it names; ask for that again.
-        for attempt in 0.. {
-            let Some(request) = left.take().filter(|left| !left.is_empty()) else {
-                break;
-            };
-            if attempt == ATTEMPTS {
-                return Err(CloudError::Throttled("keys were left unprocessed".into()));
-            }
-            if attempt > 0 {
-                pause(attempt).await;
-            }
-            let got = self.dynamodb().batch_get_item();
-            let got = got.set_request_items(Some(request)).send().await;
-            let got = got.map_err(CloudError::from)?;
-            let mut found = got.responses.unwrap_or_default();
-            let mut take = |table| found.remove(table).and_then(|mut items| items.pop());
-            job = job.or(take(&jobs));
-            execution = execution.or(take(&executions));
-            left = got.unprocessed_keys;
-        }
+        let keys = vec![
+            ("jobs", vec![job_key]),
+            ("executions", vec![key(execution_id)?]),
+        ];
+        let mut found = self.cloud.read_batch(keys, true).await?;
+        let mut take = |table| found.remove(table).and_then(|mut items| items.pop());
+        let (job, execution) = (take("jobs"), take("executions"));
         match (job, execution) {
             (Some(job), Some(execution)) => Ok(Some((from_item(&job)?, from_item(&execution)?))),
             _ => Ok(None),

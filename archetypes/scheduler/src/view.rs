@@ -6,11 +6,9 @@
 
 use crate::domain::{ExecutionState, JobDefinitionState};
 use crate::items::key;
-use crate::{ATTEMPTS, Scheduler, SchedulerError};
-use aws_sdk_dynamodb::types::KeysAndAttributes;
-use cloud::item::{from_item, pause, s};
+use crate::{Scheduler, SchedulerError};
+use cloud::item::{from_item, s};
 use cloud::{CloudError, Item};
-use std::collections::HashMap;
 
 /// A BatchGetItem takes this many keys.
 const BATCH: usize = 100;
@@ -85,31 +83,12 @@ impl Scheduler {
         table: &str,
         keys: Vec<Item>,
     ) -> Result<Vec<T>, CloudError> {
-        let table = self.table(table);
         let mut found = Vec::new();
         for keys in keys.chunks(BATCH) {
-            let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec()));
-            let wanted = wanted.consistent_read(true);
-            let wanted = wanted.build().map_err(CloudError::bug)?;
-            let mut left = HashMap::from([(table.clone(), wanted)]);
-            let mut attempt = 0;
-            while !left.is_empty() {
-                let got = self.dynamodb().batch_get_item();
-                let got = got.set_request_items(Some(left)).send().await;
-                let mut got = got.map_err(CloudError::from)?;
-                let responses = got.responses.as_mut();
-                let items = responses.and_then(|all| all.remove(&table));
-                for item in items.unwrap_or_default() {
-                    found.push(from_item(&item)?);
-                }
-                left = got.unprocessed_keys.unwrap_or_default();
-                if !left.is_empty() {
-                    if attempt == ATTEMPTS {
-                        return Err(CloudError::Throttled("keys were left unprocessed".into()));
-                    }
-                    pause(attempt).await;
-                    attempt += 1;
-                }
+            let batch = vec![(table, keys.to_vec())];
+            let items = self.cloud.read_batch(batch, true).await?;
+            for item in items.values().flatten() {
+                found.push(from_item(item)?);
             }
         }
         Ok(found)

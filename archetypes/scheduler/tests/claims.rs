@@ -437,15 +437,7 @@ impl Plan for Conflicts {
         let shape = request.shape();
         let mut met = self.met.lock().unwrap();
         if request.operation == "TransactWriteItems" && !met.contains(&shape) {
-            let reasons: Vec<_> = (request.targets.iter())
-                .map(|_| serde_json::json!({"Code": "TransactionConflict"}))
-                .collect();
-            let body = serde_json::json!({
-                "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-                "message": "Transaction cancelled [TransactionConflict]",
-                "CancellationReasons": reasons,
-            });
-            verdict = Verdict::Answer { status: 400, body };
+            verdict = chaos::conflict(request);
             met.push(shape);
         }
         Box::pin(async move { verdict })
@@ -1060,22 +1052,17 @@ async fn a_handler_that_panics_fails_its_attempt_and_nothing_else() {
     assert_eq!(worked, Worked::Completed);
 }
 
-/// Loses one answer, or every request, of one operation.
-struct Loses {
-    operation: &'static str,
-    verdict: fn() -> Verdict,
-    left: AtomicUsize,
-}
+/// Loses every request to hide a message, and counts them.
+#[derive(Default)]
+struct NeverHides(AtomicUsize);
 
-impl Plan for Loses {
+impl Plan for NeverHides {
     fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let less = |left: usize| left.checked_sub(1);
-        let hit = request.operation == self.operation
-            && self
-                .left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
-                .is_ok();
-        let verdict = if hit { (self.verdict)() } else { Verdict::Pass };
+        let mut verdict = Verdict::Pass;
+        if request.operation == "ChangeMessageVisibility" {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            verdict = Verdict::LoseRequest;
+        }
         Box::pin(async move { verdict })
     }
 }
@@ -1089,15 +1076,11 @@ async fn a_run_is_not_let_go_because_its_message_could_not_be_hidden() {
     })
     .await;
     let message = office.receive().await.unwrap();
-    let lost = Arc::new(Loses {
-        operation: "ChangeMessageVisibility",
-        verdict: || Verdict::LoseRequest,
-        left: AtomicUsize::new(100),
-    });
+    let lost = Arc::new(NeverHides::default());
     let _plan = office.cloud().tap().install(lost.clone());
     let worked = office.handle(&office.worker("w"), &message).await;
     assert_eq!(worked, Worked::Completed);
-    assert!(lost.left.load(Ordering::SeqCst) < 100, "nothing was lost");
+    assert!(lost.0.load(Ordering::SeqCst) > 0, "nothing was lost");
 }
 
 /// The SDK sends the write again, and it fails its own guard: that is our own success.
@@ -1110,15 +1093,17 @@ async fn a_redrive_whose_answer_is_lost_knows_its_own_work() {
     .await;
     office.diary.lock().unwrap().fails = 1;
     office.live(1).await;
-    let lost = Arc::new(Loses {
-        operation: "UpdateItem",
-        verdict: || Verdict::LoseAnswer,
-        left: AtomicUsize::new(1),
+    let lost = Arc::new(LoseAnswer {
+        shape: "UpdateItem executions if",
+        lost: AtomicUsize::new(0),
     });
     let plan = office.cloud().tap().install(lost.clone());
     let redriven = office.scheduler.redrive(1).await.unwrap();
     drop(plan);
-    assert_eq!(lost.left.load(Ordering::SeqCst), 0, "nothing was lost");
+    assert!(
+        lost.lost.load(Ordering::SeqCst) > 1,
+        "it was never sent again"
+    );
     let execution_id = id("job", 0);
     assert_eq!(redriven, [Redriven::Runnable { execution_id }]);
     office.work_all("w").await;

@@ -11,11 +11,10 @@ use crate::domain::{
 };
 use crate::items::ticket_key;
 use crate::{BoxOffice, OfficeError, Reserved, Seat, Tickets};
-use aws_sdk_dynamodb::types::{KeysAndAttributes, TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, shard_of};
 use cloud::{CloudError, Item, Transaction};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 
 /// How many counters a section has: ten partition keys take ten thousand units a second.
 pub const ADMISSION_SHARDS: u32 = 10;
@@ -152,28 +151,15 @@ impl BoxOffice {
         let keys = AdmissionShard::split(&block, 0, 0)
             .map(|shard| ticket_key(&shard.block_id, &shard.seat))
             .collect();
-        let keys = KeysAndAttributes::builder()
-            .set_keys(Some(keys))
-            .consistent_read(consistent)
-            .build()
-            .map_err(CloudError::bug)?;
-        let mut ask = HashMap::from([(self.table("tickets"), keys)]);
-        let mut shards: Vec<AdmissionShard> = Vec::new();
-        for attempt in 0..ATTEMPTS {
-            let request = self.dynamodb().batch_get_item();
-            let answer = request.set_request_items(Some(ask)).send().await?;
-            for item in answer.responses.unwrap_or_default().values().flatten() {
-                shards.push(from_item(item)?);
-            }
-            ask = answer.unprocessed_keys.unwrap_or_default();
-            if ask.is_empty() {
-                // The batch comes in any order; the round begins at the same place for all.
-                shards.sort_by(|one, other| one.seat.cmp(&other.seat));
-                return Ok(shards);
-            }
-            pause(attempt).await;
-        }
-        Err(CloudError::Throttled("keys were left unprocessed".into()))
+        let found = self
+            .cloud
+            .read_batch(vec![("tickets", keys)], consistent)
+            .await?;
+        let shards = found.values().flatten().map(from_item);
+        let mut shards = shards.collect::<Result<Vec<AdmissionShard>, _>>()?;
+        // The batch comes in any order; the round begins at the same place for all.
+        shards.sort_by(|one, other| one.seat.cmp(&other.seat));
+        Ok(shards)
     }
 
     fn hold_admissions(

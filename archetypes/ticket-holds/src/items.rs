@@ -2,10 +2,8 @@
 
 use crate::domain::{BookingState, Line, MAX_TEXT, TicketState};
 use crate::{BoxOffice, OfficeError};
-use aws_sdk_dynamodb::types::KeysAndAttributes;
-use cloud::item::{from_item, pause, s};
+use cloud::item::{from_item, s};
 use cloud::{CloudError, Item};
-use std::collections::HashMap;
 
 /// The key of a ticket, or of a shard of general admissions.
 pub(crate) fn ticket_key(block_id: &str, seat: &str) -> Item {
@@ -19,9 +17,6 @@ pub(crate) fn ticket_key(block_id: &str, seat: &str) -> Item {
 pub(crate) fn booking_key(booking_id: &str) -> Item {
     Item::from([("booking_id".to_owned(), s(booking_id))])
 }
-
-/// How often keys that DynamoDB left out are asked for again.
-const READ_ATTEMPTS: u32 = 10;
 
 impl BoxOffice {
     /// The booking, if there is one. Consistent: an absent booking had not been written.
@@ -76,47 +71,22 @@ impl BoxOffice {
         booking_id: Option<&str>,
         tickets: Vec<Item>,
     ) -> Result<(Option<BookingState>, Vec<Option<TicketState>>), CloudError> {
-        let consistent = |keys: Vec<Item>| {
-            KeysAndAttributes::builder()
-                .set_keys(Some(keys))
-                .consistent_read(true)
-                .build()
-                .map_err(CloudError::bug)
-        };
         let wanted = tickets.clone();
-        let mut ask = HashMap::from([(self.table("tickets"), consistent(tickets)?)]);
-        if let Some(id) = booking_id {
-            ask.insert(self.table("bookings"), consistent(vec![booking_key(id)])?);
-        }
-        let mut booking = None;
-        let mut found: HashMap<(String, String), TicketState> = HashMap::new();
-        for attempt in 0..READ_ATTEMPTS {
-            let request = self.dynamodb().batch_get_item();
-            let answer = request.set_request_items(Some(ask)).send().await?;
-            for (table, items) in answer.responses.unwrap_or_default() {
-                for item in items {
-                    if table == self.table("bookings") {
-                        booking = Some(from_item(&item)?);
-                    } else {
-                        let ticket: TicketState = from_item(&item)?;
-                        found.insert((ticket.block_id.clone(), ticket.seat.clone()), ticket);
-                    }
-                }
-            }
-            ask = answer.unprocessed_keys.unwrap_or_default();
-            if ask.is_empty() {
-                let text = |key: &Item, name: &str| {
-                    let value = key.get(name).and_then(|value| value.as_s().ok());
-                    value.cloned().unwrap_or_default()
-                };
-                let in_order = wanted
-                    .iter()
-                    .map(|key| found.remove(&(text(key, "block_id"), text(key, "seat"))))
-                    .collect();
-                return Ok((booking, in_order));
-            }
-            pause(attempt).await;
-        }
-        Err(CloudError::Throttled("keys were left unprocessed".into()))
+        let mut keys = vec![("tickets", tickets)];
+        keys.extend(booking_id.map(|id| ("bookings", vec![booking_key(id)])));
+        let mut found = self.cloud.read_batch(keys, true).await?;
+        let bookings = found.remove("bookings").unwrap_or_default();
+        let booking = bookings.first().map(from_item).transpose()?;
+        // The batch comes in any order.
+        let found = found.remove("tickets").unwrap_or_default();
+        let of_key = |key: &Item| {
+            let has = |item: &&Item| {
+                key.iter()
+                    .all(|(name, value)| item.get(name) == Some(value))
+            };
+            found.iter().find(has).map(from_item).transpose()
+        };
+        let tickets = wanted.iter().map(of_key).collect::<Result<_, _>>()?;
+        Ok((booking, tickets))
     }
 }

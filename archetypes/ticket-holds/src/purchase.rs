@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, pause, s};
-use cloud::{CloudError, Guard, Guarded};
+use cloud::{CloudError, Guard, Guarded, Millis};
 use futures::future::BoxFuture;
 
 /// A card processor. Every call carries a key, made of booking and payment, and may be repeated: the
@@ -46,6 +46,17 @@ pub enum Purchase {
     Declined,
     /// The hold was over, or another payment for it is under way. Nothing was charged.
     Refused(Over),
+}
+
+impl Purchase {
+    /// What a booking that was settled means to its buyer.
+    fn of(settled: BookingState, now: Millis) -> Self {
+        match settled.open_at(now) {
+            Err(Over::Confirmed) => Self::Bought(settled),
+            Err(over) => Self::Refused(over),
+            Ok(()) => Self::Refused(Over::Expired),
+        }
+    }
 }
 
 /// Still a hold with time left, and no other payment for it.
@@ -86,11 +97,7 @@ impl BoxOffice {
             // Ours, and past the point where it could be started: sent again.
             Err(there) => {
                 let settled = self.settle(cards, &there).await?;
-                return Ok(match settled.open_at(now) {
-                    Err(Over::Confirmed) => Purchase::Bought(settled),
-                    Err(over) => Purchase::Refused(over),
-                    Ok(()) => Purchase::Refused(Over::Expired),
-                });
+                return Ok(Purchase::of(settled, now));
             }
         };
         let key = booking.charge_key().unwrap_or_default();
@@ -100,11 +107,7 @@ impl BoxOffice {
         match self.confirm_read(booking, Some(payment_id), now).await? {
             Confirming::Confirmed(booking) | Confirming::Before(booking) => {
                 let settled = self.settle(cards, &booking).await?;
-                Ok(match settled.open_at(now) {
-                    Err(Over::Confirmed) => Purchase::Bought(settled),
-                    Err(over) => Purchase::Refused(over),
-                    Ok(()) => Purchase::Refused(Over::Expired),
-                })
+                Ok(Purchase::of(settled, now))
             }
             Confirming::Refused(over) => {
                 // Nothing is given back for a booking that has not ended: a twin of this call may

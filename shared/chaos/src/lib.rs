@@ -30,7 +30,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
-pub use refusals::{Conflicts, Deaf};
+pub use refusals::{Conflicts, Deaf, conflict};
 pub use weaken::Weaken;
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so

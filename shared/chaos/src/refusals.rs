@@ -54,29 +54,29 @@ impl Plan for Conflicts {
                 .left
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
                 .is_ok();
-        let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
-        let single = !self.operation.starts_with("Transact");
-        Box::pin(async move {
-            if !hit {
-                return Verdict::Pass;
-            }
-            if single {
-                return Verdict::Answer {
-                    status: 400,
-                    body: json!({
-                        "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
-                        "message": "Transaction is ongoing for the item",
-                    }),
-                };
-            }
-            Verdict::Answer {
-                status: 400,
-                body: json!({
-                    "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-                    "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
-                    "CancellationReasons": reasons,
-                }),
-            }
-        })
+        let verdict = if hit {
+            conflict(request)
+        } else {
+            Verdict::Pass
+        };
+        Box::pin(async move { verdict })
     }
+}
+
+/// What DynamoDB says to a call whose items another transaction has at that moment.
+pub fn conflict(request: &Request) -> Verdict {
+    let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
+    let body = if request.operation.starts_with("Transact") {
+        json!({
+            "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+            "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
+            "CancellationReasons": reasons,
+        })
+    } else {
+        json!({
+            "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+            "message": "Transaction is ongoing for the item",
+        })
+    };
+    Verdict::Answer { status: 400, body }
 }

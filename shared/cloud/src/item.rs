@@ -2,9 +2,10 @@
 
 use crate::{Cloud, CloudError, GuardedTransaction, Item, Transaction};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
-use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteItem};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A string attribute.
@@ -41,7 +42,44 @@ pub fn shard_of(id: &str, shards: u32) -> u32 {
     hash % shards
 }
 
+/// How often keys that DynamoDB left out of a batch are asked for again.
+const BATCH_ATTEMPTS: u32 = 10;
+
 impl Cloud {
+    /// Reads items by their keys, up to a hundred of them, in one call; what DynamoDB had no room for
+    /// in its answer is asked for again. Tables are named without prefix, in the question and in the
+    /// answer, and items come in any order. Each item is true by itself: a batch is no snapshot.
+    pub async fn read_batch(
+        &self,
+        keys: Vec<(&str, Vec<Item>)>,
+        consistent: bool,
+    ) -> Result<HashMap<String, Vec<Item>>, CloudError> {
+        let mut left = HashMap::new();
+        for (table, keys) in keys {
+            let keys = KeysAndAttributes::builder()
+                .set_keys(Some(keys))
+                .consistent_read(consistent)
+                .build()
+                .map_err(CloudError::bug)?;
+            left.insert(self.names().table(table), keys);
+        }
+        let mut found: HashMap<String, Vec<Item>> = HashMap::new();
+        for attempt in 0..BATCH_ATTEMPTS {
+            let request = self.dynamodb().batch_get_item();
+            let answer = request.set_request_items(Some(left)).send().await?;
+            for (table, items) in answer.responses.unwrap_or_default() {
+                let table = self.names().logical(&table).to_owned();
+                found.entry(table).or_default().extend(items);
+            }
+            left = answer.unprocessed_keys.unwrap_or_default();
+            if left.is_empty() {
+                return Ok(found);
+            }
+            pause(attempt).await;
+        }
+        Err(CloudError::Throttled("keys were left unprocessed".into()))
+    }
+
     /// Sends a transaction. `names` are its items in order: a refusal tells them by name.
     pub async fn transact(
         &self,

@@ -340,3 +340,40 @@ async fn redis_commands_pass_the_tap_too() {
     let shapes: Vec<_> = calls.iter().map(cloud::tap::Call::shape).collect();
     assert_eq!(shapes, ["SET lease", "GET lease", "GET lease"]);
 }
+
+/// Leaves every key of the first so many batches unprocessed.
+struct LeavesOut(AtomicUsize);
+
+impl Plan for LeavesOut {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let less = |left: usize| left.checked_sub(1);
+        let left = &self.0;
+        let hit = request.operation == "BatchGetItem"
+            && left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok();
+        let body = serde_json::json!({
+            "Responses": {}, "UnprocessedKeys": request.body["RequestItems"],
+        });
+        Box::pin(async move {
+            match hit {
+                true => Verdict::Answer { status: 200, body },
+                false => Verdict::Pass,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn keys_that_a_batch_left_out_are_asked_for_again_and_not_for_ever() {
+    let cloud = toy().await;
+    create(&cloud, "one", 1).await.unwrap();
+    let key = cloud::Item::from([("counter_id".to_owned(), S("one".to_owned()))]);
+    let ask = || cloud.read_batch(vec![("counters", vec![key.clone()])], true);
+    let patient = cloud.tap().install(Arc::new(LeavesOut(3.into())));
+    assert_eq!(ask().await.unwrap()["counters"].len(), 1);
+    drop(patient);
+    let _endless = cloud.tap().install(Arc::new(LeavesOut(usize::MAX.into())));
+    let given_up = ask().await.unwrap_err();
+    assert!(matches!(given_up, CloudError::Throttled(_)), "{given_up}");
+}
