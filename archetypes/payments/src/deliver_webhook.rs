@@ -433,14 +433,26 @@ impl Payments {
         }
     }
 
-    /// One delivery. Consistent.
-    pub async fn read_delivery(
+    /// The deliveries of a payment's events, in order. Consistent.
+    pub async fn deliveries_of(
         &self,
         payment_intent_id: &str,
-        number: u64,
-    ) -> Result<Option<WebhookDeliveryState>, CloudError> {
-        let [delivery, _] = self.with_predecessor(payment_intent_id, number).await?;
-        Ok(delivery)
+    ) -> Result<Vec<WebhookDeliveryState>, CloudError> {
+        let mut pages = self
+            .dynamodb()
+            .query()
+            .table_name(self.table(tables::WEBHOOK_DELIVERIES.name))
+            .key_condition_expression("payment_intent_id = :intent")
+            .expression_attribute_values(":intent", s(payment_intent_id))
+            .consistent_read(true)
+            .into_paginator()
+            .items()
+            .send();
+        let mut found = Vec::new();
+        while let Some(item) = pages.next().await {
+            found.push(from_item(&item?)?);
+        }
+        Ok(found)
     }
 }
 

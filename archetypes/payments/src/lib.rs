@@ -34,15 +34,15 @@ pub mod record_response;
 pub mod send_authorization;
 pub mod service;
 pub mod signature;
-// SIM pub mod simulate;
+pub mod simulate;
 pub mod tables;
 pub mod view_payment;
-// SIM pub mod walkthrough;
+pub mod walkthrough;
 
 pub use create_payment::NewPayment;
 pub use idempotency::Response;
 pub use processor_client::{Answer, ProcessorClient};
-// SIM pub use walkthrough::archetype;
+pub use walkthrough::archetype;
 
 use cloud::{Cloud, CloudError, Millis};
 use domain::{BadInput, Refused};

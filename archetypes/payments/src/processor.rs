@@ -135,6 +135,11 @@ impl Processor {
         self.book().moods.extend(moods);
     }
 
+    /// Forgets what it was told about the next orders.
+    pub fn forget_moods(&self) {
+        self.book().moods.clear();
+    }
+
     /// Not there for anybody, or there again.
     pub fn set_down(&self, down: bool) {
         self.book().down = down;

@@ -359,7 +359,8 @@ async fn without_the_fence_a_delivered_event_is_tried_again() {
         .actor("next", |shop| tell(shop, 1, DELIVERY_LEASE_MS));
     let checked = actors.check(|shop: Arc<Shop>, told: Told| async move {
         let id = shop.order().await.payment_intent_id;
-        let delivery = shop.beside().read_delivery(&id, 1).await.unwrap().unwrap();
+        let deliveries = shop.beside().deliveries_of(&id).await.unwrap();
+        let delivery = &deliveries[0];
         let said = told.iter().any(|(_, word)| word == "delivered");
         match said && delivery.status != DeliveryStatus::Delivered {
             true => Err(format!("delivered, and {:?}", delivery.status)),

@@ -35,6 +35,8 @@ pub struct Shop {
     pub payments: Payments,
     pub processor: Processor,
     pub merchant: Receiver,
+    /// It knows where the processor and the merchant are.
+    pub client: reqwest::Client,
     /// The servers end with the shop.
     _servers: JoinSet<()>,
 }
@@ -67,11 +69,12 @@ pub async fn open_on(cloud: Cloud) -> Shop {
     let client = client.build().unwrap();
     let base = reqwest::Url::parse("http://processor.test").unwrap();
     let to = ProcessorClient::new(&cloud, client.clone(), base, NOTICE_SECRET);
-    let payments = Payments::new(cloud, to, client);
+    let payments = Payments::new(cloud, to, client.clone());
     let shop = Shop {
         payments,
         processor,
         merchant,
+        client,
         _servers: servers,
     };
     shop.listen().await;
@@ -354,12 +357,15 @@ impl Shop {
         let id = &intent.payment_intent_id;
         let beside = self.beside();
         let mut given_up = Vec::new();
-        for number in 1..=intent.version {
-            let delivery = beside.read_delivery(id, number).await.unwrap();
-            match delivery.map(|delivery| delivery.status) {
-                Some(DeliveryStatus::Delivered) => {}
-                Some(DeliveryStatus::Failed) => given_up.push(number),
-                other => return Err(format!("event {number} is {other:?}")),
+        let deliveries = beside.deliveries_of(id).await.unwrap();
+        if deliveries.len() as u64 != intent.version {
+            return Err(format!("{} deliveries", deliveries.len()));
+        }
+        for delivery in deliveries {
+            match delivery.status {
+                DeliveryStatus::Delivered => {}
+                DeliveryStatus::Failed => given_up.push(delivery.event_number),
+                other => return Err(format!("event {} is {other:?}", delivery.event_number)),
             }
         }
         let mut first = Vec::new();
