@@ -5,11 +5,12 @@ use std::process::Command;
 use tests::Tree;
 
 /// How code asks for a service, and the package that is then built.
-const SERVICES: [(&str, &str); 4] = [
+const SERVICES: [(&str, &str); 5] = [
     (".s3()", "aws-sdk-s3"),
     (".sqs()", "aws-sdk-sqs"),
     (".streams()", "aws-sdk-dynamodbstreams"),
     (".redis()", "redis"),
+    (".http(", "reqwest-middleware"),
 ];
 
 /// Every package that is built for this one and its tests.
@@ -72,5 +73,12 @@ fn a_service_that_is_built_is_seen() {
         assert!(built.iter().any(|built| built == package), "{package}");
     }
     let sources = ["cloud.s3().put_object()", "cloud.redis().await"];
-    assert_eq!(unused(&sources), ["aws-sdk-sqs", "aws-sdk-dynamodbstreams"]);
+    assert_eq!(
+        unused(&sources),
+        [
+            "aws-sdk-sqs",
+            "aws-sdk-dynamodbstreams",
+            "reqwest-middleware"
+        ]
+    );
 }

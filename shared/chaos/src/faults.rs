@@ -228,7 +228,7 @@ fn is_setup(request: &Request) -> bool {
         ),
         Service::Sqs => !word.contains("Message"),
         Service::S3 => word.contains("Bucket"),
-        Service::Streams | Service::Redis => false,
+        Service::Streams | Service::Redis | Service::Http => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where clients come from.
 //!
 //! [`connect`] gives a [`Cloud`]: plain SDK clients for DynamoDB, DynamoDB Streams, SQS and S3, a
-//! Redis connection, a [`Clock`], [`Ids`] and [`Names`]. Which services run behind it is one
+//! Redis connection, outgoing HTTP, a [`Clock`], [`Ids`] and [`Names`]. Which services run behind it is one
 //! switch, read in [`backend`]. Every call the clients make passes the [`tap`].
 //!
 //! In reading order:
@@ -70,7 +70,7 @@ struct Clients {
     sqs: aws_sdk_sqs::Client,
     #[cfg(feature = "s3")]
     s3: aws_sdk_s3::Client,
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "http"))]
     tapped: bool,
 }
 
@@ -215,6 +215,18 @@ impl Cloud {
         }
     }
 
+    /// This HTTP client, with requests that pass the tap. Its settings (timeouts, redirects, who
+    /// resolves names) are the archetype's own. What a redirect policy follows is one call.
+    #[cfg(feature = "http")]
+    pub fn http(&self, client: reqwest::Client) -> reqwest_middleware::ClientWithMiddleware {
+        let client = reqwest_middleware::ClientBuilder::new(client);
+        if self.clients.tapped {
+            client.with(tap::outgoing::Tapped(self.tap.clone())).build()
+        } else {
+            client.build()
+        }
+    }
+
     /// A Redis connection. Connects when it is first asked for.
     #[cfg(feature = "redis")]
     pub async fn redis(&self) -> Result<RedisConnection, ConnectError> {
@@ -296,7 +308,7 @@ impl Clients {
                     .force_path_style(parts.path_style)
                     .build(),
             ),
-            #[cfg(feature = "redis")]
+            #[cfg(any(feature = "redis", feature = "http"))]
             tapped: tap.is_some(),
         }
     }

@@ -252,6 +252,17 @@ fn detail(call: &Call, cloud: &cloud::Cloud) -> Option<String> {
             .and_then(Value::as_str)
             .map(str::to_owned),
         Service::S3 => None,
+        Service::Http => {
+            let mut shown = Vec::new();
+            let said = |field: &str| body.get(field).and_then(Value::as_str);
+            shown.extend(said("query").map(|query| format!("?{query}")));
+            let headers = body.get("headers").and_then(Value::as_object);
+            for (name, value) in headers.into_iter().flatten() {
+                shown.push(format!("{name}: {}", value.as_str().unwrap_or_default()));
+            }
+            shown.extend(body.get("json").map(Value::to_string));
+            (!shown.is_empty()).then(|| shown.join(", "))
+        }
         Service::DynamoDb => {
             let mut shown = Vec::new();
             if body.get("ConsistentRead") == Some(&Value::Bool(true)) {

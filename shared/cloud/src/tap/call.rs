@@ -21,6 +21,8 @@ pub enum Service {
     S3,
     /// Redis.
     Redis,
+    /// Somebody else's HTTP server: a page, a card processor, a webhook.
+    Http,
 }
 
 /// A call about to leave.
@@ -32,21 +34,22 @@ pub struct Request {
     pub actor: Arc<str>,
     /// Where it goes.
     pub service: Service,
-    /// `PutItem`, `SendMessage`, `PutObject`, `SET`.
+    /// `PutItem`, `SendMessage`, `PutObject`, `SET`, `POST`.
     pub operation: String,
     /// What it touches. One entry, or one for each part of a transaction or batch.
     pub targets: Vec<Target>,
-    /// The request body as JSON (DynamoDB, Streams, SQS), the path (S3), the arguments (Redis).
+    /// The request body as JSON (DynamoDB, Streams, SQS), the path (S3), the arguments (Redis),
+    /// query, headers and body (HTTP).
     pub body: Value,
 }
 
-/// One item, index, queue, object or key that a call touches.
+/// One item, index, queue, object, key or address that a call touches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
     /// `Put`, `Update`, `Delete`, `ConditionCheck` or `Get` inside a transaction or batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verb: Option<String>,
-    /// Table, `table/index`, queue, bucket or key pattern, without the prefix.
+    /// Table, `table/index`, queue, bucket or key pattern, without the prefix; host and path.
     pub resource: String,
     /// The key: `auction_id=auction-0001`, or the key condition of a query with its values.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +189,7 @@ impl Request {
             Service::S3 => !["Get", "Head", "List"]
                 .iter()
                 .any(|read| self.operation.starts_with(read)),
+            Service::Http => !matches!(self.operation.as_str(), "GET" | "HEAD" | "OPTIONS"),
             Service::Redis => !matches!(
                 self.operation.as_str(),
                 "GET"
@@ -221,7 +225,7 @@ impl Request {
 
     /// Puts another body in its place. What a recording shows is what was sent.
     pub(super) fn rewrite(&mut self, body: Value, names: &Names) {
-        if !matches!(self.service, Service::S3 | Service::Redis) {
+        if !matches!(self.service, Service::S3 | Service::Redis | Service::Http) {
             self.targets = json_targets(self.service, &self.operation, &body, names);
         }
         self.body = body;
@@ -249,6 +253,7 @@ impl fmt::Display for Service {
             Self::Sqs => "SQS",
             Self::S3 => "S3",
             Self::Redis => "Redis",
+            Self::Http => "HTTP",
         })
     }
 }

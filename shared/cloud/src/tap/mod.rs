@@ -1,11 +1,13 @@
 //! The one seam every call passes: where it is seen, priced, held, failed or ordered.
 //!
 //! Archetype code holds plain SDK clients and never sees this. Beneath them, the HTTP connector
-//! ([`http`]) and the Redis connection ([`redis`]) ask the tap before a call leaves and tell it
-//! what came back. With no [`Recording`] and no [`Plan`] the question is one atomic load.
+//! ([`http`]), the Redis connection ([`redis`]) and a middleware of outgoing HTTP ([`outgoing`])
+//! ask the tap before a call leaves and tell it what came back. With no [`Recording`] and no [`Plan`] the question is one atomic load.
 
 pub mod call;
 pub(crate) mod http;
+#[cfg(feature = "http")]
+pub(crate) mod outgoing;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
@@ -169,7 +171,7 @@ impl Tap {
     /// Carries one call past the plans and the recordings. `send` makes the real call, with
     /// another body if a plan rewrote it; `T` is the transport's own answer.
     ///
-    /// This is the whole seam: HTTP and Redis differ only in the four closures.
+    /// This is the whole seam: the transports differ only in the four closures.
     pub(crate) async fn pass<T, E, S>(
         &self,
         mut request: Request,
