@@ -48,11 +48,11 @@ const NEW_GUARD: &str = "attribute_not_exists(url_hash)";
 
 /// It is as it was when the shorter way was found: shorter ways of others, and the end of its parsing,
 /// change one of these.
-const SHORTEN_GUARD: &str = "#status = :seen AND depth = :old_depth AND redirects = :old_redirects";
+const SHORTEN_GUARD: &str = "#status = :seen AND #depth = :old_depth AND redirects = :old_redirects";
 
-const SHORTEN: &str = "SET depth = :depth, redirects = :redirects";
+const SHORTEN: &str = "SET #depth = :depth, redirects = :redirects";
 /// What was parsed with less to go is parsed again: its links are now within reach.
-const REOPEN: &str = "SET depth = :depth, redirects = :redirects, #status = :fetched, \
+const REOPEN: &str = "SET #depth = :depth, redirects = :redirects, #status = :fetched, \
      parse_attempts = :none, not_before = :now, lane = :watch, lane_at = :due";
 
 impl Crawler {
@@ -135,6 +135,7 @@ impl Crawler {
                 .update_expression(if reopen { REOPEN } else { SHORTEN })
                 .condition_expression(SHORTEN_GUARD)
                 .expression_attribute_names("#status", "status")
+                .expression_attribute_names("#depth", "depth")
                 .expression_attribute_values(":seen", status(old.status))
                 .expression_attribute_values(":old_depth", n(old.depth))
                 .expression_attribute_values(":old_redirects", n(old.redirects))

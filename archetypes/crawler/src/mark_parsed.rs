@@ -24,7 +24,7 @@ pub enum Parsed {
 const FENCE: &str = "#status = :parsing AND lease_owner = :me AND fence = :fence";
 /// The same, and what its links were expanded with is still so.
 const PARSED_GUARD: &str = "#status = :parsing AND lease_owner = :me AND fence = :fence \
-     AND depth = :depth AND redirects = :redirects";
+     AND #depth = :depth AND redirects = :redirects";
 
 const PARSED: &str = "SET #status = :to, text_blob_key = :text, links = :links, parsed_at = :now, \
      lane = :lane, lane_at = :fetched_at";
@@ -48,6 +48,7 @@ impl Crawler {
             .update_expression(PARSED)
             .condition_expression(PARSED_GUARD)
             .expression_attribute_names("#status", "status")
+            .expression_attribute_names("#depth", "depth")
             .expression_attribute_values(":parsing", status(Status::Parsing))
             .expression_attribute_values(":me", s(&run.owner))
             .expression_attribute_values(":fence", n(run.url.fence))
