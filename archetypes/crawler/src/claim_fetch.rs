@@ -62,20 +62,19 @@ pub enum ClaimedFetch {
     },
 }
 
-/// It is free to be taken: its time has come, and nobody has it, or somebody whose lease has expired.
-/// And it is as it was when this was decided: each claim changes `fence`.
-const GUARD: &str = "fence = :seen AND not_before <= :now \
-     AND (#status IN (:discovered, :retrying) \
-     OR (#status = :fetching AND lease_expires_at <= :now))";
+/// It is as it was when this was decided: each claim changes `fence`, each end of a run the status. Who
+/// may take what, and when, is [`fetch_decision`]; the documents' `status IN {DISCOVERED, RETRYING}` is a
+/// part of it.
+const GUARD: &str = "fence = :seen AND #status = :was";
 
 const START: &str = "SET #status = :fetching, fence = :fence, lease_owner = :me, \
      lease_expires_at = :until, lane = :watch, lane_at = :due ADD fetch_attempts :one";
 
-/// The host's turn is free, its rules are those that allowed this URL, and it has pages left.
-const HOST_GUARD: &str =
-    "next_allowed_at <= :now AND robots_version = :robots AND pages < :most";
+/// The host's turn is free, and it has pages left. Its rules need no guard of their own: they change only in
+/// a turn that was taken after they expired, so `next_allowed_at` is then past `:now`.
+const HOST_GUARD: &str = "next_allowed_at <= :now AND pages < :most";
 /// A URL that has been fetched before is counted already.
-const HOST_AGAIN_GUARD: &str = "next_allowed_at <= :now AND robots_version = :robots";
+const HOST_AGAIN_GUARD: &str = "next_allowed_at <= :now";
 
 /// Taking the turn closes the host until the turn would be over, and the pause after it: who dies with
 /// it keeps everybody away for so long, and no longer.
@@ -158,9 +157,7 @@ impl Crawler {
             .condition_expression(GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", n(url.fence))
-            .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":discovered", status(Status::Discovered))
-            .expression_attribute_values(":retrying", status(Status::Retrying))
+            .expression_attribute_values(":was", status(url.status))
             .expression_attribute_values(":fetching", status(Status::Fetching))
             .expression_attribute_values(":fence", n(fence))
             .expression_attribute_values(":me", s(owner))
@@ -176,7 +173,6 @@ impl Crawler {
             .key("origin", s(&url.origin))
             .update_expression(TAKE_TURN)
             .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":robots", n(host.robots_version))
             .expression_attribute_values(":over", n(over))
             .expression_attribute_values(":turn", s(&turn_id))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
@@ -228,9 +224,9 @@ impl Crawler {
         }
         let old = cancelled.failed("host").flatten();
         let old: Option<DomainPolicyState> = old.map(from_item).transpose()?;
-        // Another one was faster; or the host's rules changed, or its pages are used up: decide again.
+        // Another one was faster; or the host's pages are used up: decide again.
         Ok(old
-            .filter(|old| old.next_allowed_at > now && old.robots_version == host.robots_version)
+            .filter(|old| old.next_allowed_at > now)
             .map(|old| ClaimedFetch::TooEarly {
                 at: old.next_allowed_at,
             }))
@@ -252,10 +248,8 @@ impl Crawler {
             .condition_expression(GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", n(url.fence))
+            .expression_attribute_values(":was", status(url.status))
             .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":discovered", status(Status::Discovered))
-            .expression_attribute_values(":retrying", status(Status::Retrying))
-            .expression_attribute_values(":fetching", status(Status::Fetching))
             .expression_attribute_values(":failed", status(Status::Failed))
             .expression_attribute_values(":why", s(reason))
             .expression_attribute_values(":lane", s(failed_lane(&url.url_hash)))

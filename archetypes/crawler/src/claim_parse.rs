@@ -33,9 +33,8 @@ pub enum ClaimedParse {
     Failed,
 }
 
-/// It is free to be taken, and as it was when this was decided.
-const GUARD: &str = "fence = :seen AND (#status = :fetched \
-     OR (#status = :parsing AND lease_expires_at <= :now))";
+/// It is as it was when this was decided: each claim changes `fence`, each end of a run the status.
+const GUARD: &str = "fence = :seen AND #status = :was";
 
 const START: &str = "SET #status = :parsing, fence = :fence, lease_owner = :me, \
      lease_expires_at = :until, lane = :watch, lane_at = :due ADD parse_attempts :one";
@@ -74,9 +73,7 @@ impl Crawler {
                 .condition_expression(GUARD)
                 .expression_attribute_names("#status", "status")
                 .expression_attribute_values(":seen", n(url.fence))
-                .expression_attribute_values(":now", n(now))
-                .expression_attribute_values(":fetched", status(Status::Fetched))
-                .expression_attribute_values(":parsing", status(Status::Parsing))
+                .expression_attribute_values(":was", status(url.status))
                 // With the depth it has at this moment: a shorter way may just have been found.
                 .return_values(ReturnValue::AllNew)
                 .return_values_on_condition_check_failure(
@@ -86,8 +83,10 @@ impl Crawler {
                 true => update
                     .expression_attribute_values(":failed", status(Status::Failed))
                     .expression_attribute_values(":why", s("the parser died, again and again"))
-                    .expression_attribute_values(":lane", s(failed_lane(&url.url_hash))),
+                    .expression_attribute_values(":lane", s(failed_lane(&url.url_hash)))
+                    .expression_attribute_values(":now", n(now)),
                 false => update
+                    .expression_attribute_values(":parsing", status(Status::Parsing))
                     .expression_attribute_values(":fence", n(url.fence + 1))
                     .expression_attribute_values(":me", s(owner))
                     .expression_attribute_values(":until", n(now + LEASE_MS))

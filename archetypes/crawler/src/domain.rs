@@ -161,8 +161,6 @@ pub struct DomainPolicyState {
     #[serde(default)]
     pub pages: u32,
     #[serde(default)]
-    pub robots_version: u64,
-    #[serde(default)]
     pub robots_failures: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub robots: Option<Robots>,
@@ -350,7 +348,6 @@ mod tests {
             next_allowed_at: 100,
             turn_id: "t".into(),
             pages: 0,
-            robots_version: 1,
             robots_failures: 0,
             robots: Some(Robots::Known),
             robots_key: None,

@@ -36,8 +36,8 @@ pub struct Fetched {
     pub redirect_to: Option<String>,
 }
 
-/// The fence: still being fetched, and by this claim of this worker.
-const FENCE: &str = "#status = :fetching AND lease_owner = :me AND fence = :fence";
+/// The fence: still being fetched, and by this claim: no two claims have one fence.
+const FENCE: &str = "#status = :fetching AND fence = :fence";
 
 const FETCHED: &str = "SET #status = :to, http_status = :http, content_hash = :hash, \
      raw_blob_key = :key, content_type = :type, etag = :etag, last_modified = :modified, \
@@ -157,7 +157,6 @@ impl Crawler {
             .condition_expression(FENCE)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":fetching", status(Status::Fetching))
-            .expression_attribute_values(":me", s(&run.owner))
             .expression_attribute_values(":fence", n(run.url.fence))
             .expression_attribute_values(":to", status(to))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);

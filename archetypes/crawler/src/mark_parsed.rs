@@ -20,10 +20,10 @@ pub enum Parsed {
     Shortened(Box<UrlMetadataState>),
 }
 
-/// The fence: still being parsed, by this claim of this worker.
-const FENCE: &str = "#status = :parsing AND lease_owner = :me AND fence = :fence";
+/// The fence: still being parsed, by this claim: no two claims have one fence.
+const FENCE: &str = "#status = :parsing AND fence = :fence";
 /// The same, and what its links were expanded with is still so.
-const PARSED_GUARD: &str = "#status = :parsing AND lease_owner = :me AND fence = :fence \
+const PARSED_GUARD: &str = "#status = :parsing AND fence = :fence \
      AND #depth = :depth AND redirects = :redirects";
 
 const PARSED: &str = "SET #status = :to, text_blob_key = :text, links = :links, parsed_at = :now, \
@@ -50,7 +50,6 @@ impl Crawler {
             .expression_attribute_names("#status", "status")
             .expression_attribute_names("#depth", "depth")
             .expression_attribute_values(":parsing", status(Status::Parsing))
-            .expression_attribute_values(":me", s(&run.owner))
             .expression_attribute_values(":fence", n(run.url.fence))
             .expression_attribute_values(":depth", n(run.url.depth))
             .expression_attribute_values(":redirects", n(run.url.redirects))
@@ -108,7 +107,6 @@ impl Crawler {
             .condition_expression(FENCE)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":parsing", status(Status::Parsing))
-            .expression_attribute_values(":me", s(&run.owner))
             .expression_attribute_values(":fence", n(run.url.fence))
             .expression_attribute_values(":to", status(to))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);

@@ -27,7 +27,7 @@ pub struct Turn {
 /// The host is new, or nobody has its turn and the pause is over.
 const GUARD: &str = "attribute_not_exists(origin) OR next_allowed_at <= :now";
 const TAKE: &str = "SET next_allowed_at = if_not_exists(crawl_delay_ms, :none) + :over, \
-     turn_id = :turn, pages = if_not_exists(pages, :none), robots_version = if_not_exists(robots_version, :none)";
+     turn_id = :turn, pages = if_not_exists(pages, :none)";
 
 /// Only who has the turn ends it: a late one would open the host while another one is at it.
 const RELEASE_GUARD: &str = "turn_id = :turn";

@@ -63,9 +63,12 @@ impl Crawler {
         if let Guard::Failed(item) = opened {
             let item = item.ok_or_else(|| CloudError::corrupt("a refusal without its item"))?;
             let item: UrlMetadataState = from_item(&item)?;
-            // Opened in this moment: our own write, whose answer was lost, or somebody else's. Either
-            // way it needs a message, and two are no harm.
-            if item.status != Status::Discovered || item.fence != url.fence {
+            // Our own write, whose answer was lost; or that of one who came by in the same
+            // millisecond, and then there are two messages, which is no harm.
+            let ours = item.status == Status::Discovered
+                && item.fence == url.fence
+                && item.not_before == now;
+            if !ours {
                 return Ok(false);
             }
         }

@@ -184,7 +184,7 @@ pub enum Asked {
 const STORE_GUARD: &str = "turn_id = :turn";
 const STORE: &str = "SET robots = :robots, robots_key = :key, crawl_delay_ms = :delay, \
      robots_expires_at = :until, robots_failures = :failures, reason = :why, \
-     next_allowed_at = :next ADD robots_version :one";
+     next_allowed_at = :next";
 const AGAIN: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next";
 /// An old one is better than none: RFC 9309 lets it be used while it cannot be read again.
 const KEEP: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next, \
@@ -360,7 +360,6 @@ impl Crawler {
             .expression_attribute_values(":failures", n(0))
             .expression_attribute_values(":why", s(&learned.reason))
             .expression_attribute_values(":next", n(now + pause))
-            .expression_attribute_values(":one", n(1))
             .send()
             .await
             .guarded()?;

@@ -24,7 +24,7 @@ pub enum Swept {
 }
 
 /// It is stuck where it was seen stuck: any step, and any other sweeper, changes one of these.
-const GUARD: &str = "#status = :seen AND fence = :fence AND lane_at = :due";
+const GUARD: &str = "#status = :seen AND lane_at = :due";
 
 const LATER: &str = "SET lane_at = :later";
 
@@ -113,7 +113,6 @@ impl Crawler {
             .condition_expression(GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", status(url.status))
-            .expression_attribute_values(":fence", n(url.fence))
             .expression_attribute_values(":due", n(url.lane_at))
             .expression_attribute_values(":later", n(later))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)

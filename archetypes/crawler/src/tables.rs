@@ -81,7 +81,6 @@ pub const DOMAIN_POLICIES: Table = Table {
         attribute("pages", "12", "URLs of it that were fetched at least once"),
         attribute("robots", "KNOWN", "KNOWN, ABSENT, UNREACHABLE or FORBIDDEN"),
         attribute("robots_key", "robots/a1b2….txt", "where the robots.txt is: it may be larger than an item"),
-        attribute("robots_version", "1", "grows with each: a URL is claimed under the rules that allowed it"),
         attribute("robots_expires_at", "1767312000000", "epoch ms; then it is asked for again"),
         attribute("robots_failures", "0", "how often in a row there was no answer"),
         attribute("crawl_delay_ms", "1000", "what it asked for between two requests"),
@@ -167,7 +166,7 @@ pub const ACTIONS: &[Action] = &[
         name: "mark URL fetching",
         entities: &["URLMetadataState", "URLFetchRunState", "DomainPolicyState"],
         abstract_layer: "state transition, guarded conditional update",
-        concrete_layer: "Update to FETCHING with lease, fence + 1 and fetch_attempts + 1 if DISCOVERED or RETRYING, or FETCHING with an expired lease; in one transaction with the host's turn",
+        concrete_layer: "Update to FETCHING with lease, fence + 1 and fetch_attempts + 1 if fence and status are those read: DISCOVERED, RETRYING, or FETCHING with an expired lease; in one transaction with the host's turn",
         calls: &[
             Calls { when: "the host is free", sequence: &[READ_URL, READ_HOST, CLAIM] },
             Calls { when: "too early for the host, or its rules are not known", sequence: &[READ_URL, READ_HOST] },
@@ -196,7 +195,7 @@ pub const ACTIONS: &[Action] = &[
         name: "mark fetched",
         entities: &["URLMetadataState"],
         abstract_layer: "state transition, guarded conditional update",
-        concrete_layer: "Update to FETCHED with raw_blob_key and fetched_at if FETCHING by this owner and fence",
+        concrete_layer: "Update to FETCHED with raw_blob_key and fetched_at if FETCHING under this fence",
         calls: &[Calls { when: "any", sequence: &[MARK] }],
     },
     Action {
@@ -227,7 +226,7 @@ pub const ACTIONS: &[Action] = &[
         name: "claim parse run",
         entities: &["URLParseRunState", "URLMetadataState"],
         abstract_layer: "state transition, claim/lease",
-        concrete_layer: "ReceiveMessage on the parse queue; Update to PARSING with lease and fence + 1 if FETCHED, or PARSING with an expired lease",
+        concrete_layer: "ReceiveMessage on the parse queue; Update to PARSING with lease and fence + 1 if fence and status are those read: FETCHED, or PARSING with an expired lease",
         calls: &[
             Calls { when: "free", sequence: &["ReceiveMessage parse", READ_URL, MARK] },
             Calls { when: "the same message again", sequence: &[READ_URL] },
@@ -254,7 +253,7 @@ pub const ACTIONS: &[Action] = &[
         name: "mark parsed",
         entities: &["URLMetadataState"],
         abstract_layer: "state transition, guarded conditional update",
-        concrete_layer: "Update to PARSED with text_blob_key and parsed_at if PARSING by this owner and fence, and by the way its links were expanded with; then DeleteMessage",
+        concrete_layer: "Update to PARSED with text_blob_key and parsed_at if PARSING under this fence, and by the way its links were expanded with; then DeleteMessage",
         calls: &[
             Calls { when: "any", sequence: &[MARK, "DeleteMessage parse"] },
             Calls { when: "the lease was lost", sequence: &[MARK] },

@@ -100,11 +100,7 @@ impl Crawler {
             let ended = self.fetch_later(run, "no time left in the turn", self.now()).await?;
             return Ok(worked(ended, "no time left in the turn"));
         }
-        let answer = self.request(run).await?;
-        // The host is free as soon as the request is over, whatever came of it.
-        let asked = answer.as_ref().ok().and_then(|answer| self.asked_for(answer));
-        self.release_turn(&run.host, &run.turn_id, asked).await?;
-        match answer {
+        match self.ask_host(run).await? {
             Ok(answer) => self.fetched(run, answer).await,
             Err(NoAnswer::Forbidden(why)) => self.given_up(run, &why.to_string()).await,
             Err(why) => {
@@ -114,7 +110,8 @@ impl Crawler {
         }
     }
 
-    async fn request(&self, run: &FetchRun) -> Result<Result<Answer, NoAnswer>, CrawlerError> {
+    /// The request, in the host's turn. The host is free as soon as it is over, whatever came of it.
+    pub async fn ask_host(&self, run: &FetchRun) -> Result<Result<Answer, NoAnswer>, CrawlerError> {
         let url = Url::parse(&run.url.url).map_err(CloudError::corrupt)?;
         let validators = match run.url.raw_blob_key {
             Some(_) => Validators {
@@ -124,7 +121,10 @@ impl Crawler {
             None => Validators::default(),
         };
         let most = self.rules.max_body;
-        Ok(self.web.get(&url, &validators, most, self.now()).await)
+        let answer = self.web.get(&url, &validators, most, self.now()).await;
+        let asked = answer.as_ref().ok().and_then(|answer| self.asked_for(answer));
+        self.release_turn(&run.host, &run.turn_id, asked).await?;
+        Ok(answer)
     }
 
     /// How long a host wants to be left alone, if it said so.

@@ -1,6 +1,8 @@
 //! A crawler to try things on, a site for it, and the invariants that every end of a story must keep.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod cast;
+
 use chaos::World;
 use cloud::{Cloud, Millis};
 use crawler::canonical::canonical;
@@ -171,14 +173,29 @@ impl Town {
         }
     }
 
-    /// What life does: workers work, time passes, sweepers come by.
+    /// What life does, for so many rounds or until nothing is left to do: workers work, time passes,
+    /// sweepers come by.
     pub async fn live(&self, rounds: usize) {
         for _ in 0..rounds {
             self.work_all("life").await;
+            if self.is_at_rest().await {
+                return;
+            }
             self.cloud().clock().advance(ROUND);
             self.sweep().await;
         }
         self.work_all("life").await;
+    }
+
+    async fn is_at_rest(&self) -> bool {
+        let beside = self.crawler.on(self.cloud().beside_tap());
+        for shard in 0..SHARDS {
+            let lane = format!("watch-{shard}");
+            if !beside.lane(&lane, None, Some(1)).await.unwrap().is_empty() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Every row there is, by what is in the index.
