@@ -234,26 +234,7 @@ async fn two_who_store_one_content_store_it_once() {
 
 #[tokio::test]
 async fn two_who_recrawl_a_page_open_it_once() {
-    let parsed = || async {
-        let desk = ready().await;
-        desk.town.live(1).await;
-        desk
-    };
-    let recrawler = |actors: Desks, name: &'static str, skew| {
-        actors.actor(name, move |desk| async move {
-            let crawler = desk.town.ahead(skew);
-            let opened = crawler.reopen(&hash(HOME), desk.town.now()).await.unwrap();
-            opened.to_string()
-        })
-    };
-    let actors = recrawler(recrawler(Interleave::of(parsed), "one", 0), "other", 1);
-    let checked = actors.check(|desk, told| async move {
-        match desk.town.receive_fetch().await.is_some() && desk.town.receive_fetch().await.is_none() {
-            true => Ok(label(&told)),
-            false => Err("not one message".to_owned()),
-        }
-    });
-    let explored = checked.run().await.unwrap();
+    let explored = recrawlers().run().await.unwrap();
     saw(&explored, "one true, other false");
     saw(&explored, "one false, other true");
 }

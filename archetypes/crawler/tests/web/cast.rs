@@ -345,3 +345,30 @@ pub fn two_storers() -> Desks {
     });
     actors.check(|desk, _| async move { stored_once(&desk.town).await })
 }
+
+/// Two open a page again that was parsed, a millisecond apart.
+pub fn recrawlers() -> Desks {
+    let parsed = || async {
+        let desk = ready().await;
+        desk.town.live(1).await;
+        desk
+    };
+    let recrawler = |actors: Desks, name: &'static str, skew| {
+        actors.actor(name, move |desk| async move {
+            let crawler = desk.town.ahead(skew);
+            let opened = crawler.reopen(&hash(HOME), desk.town.now()).await.unwrap();
+            opened.to_string()
+        })
+    };
+    let actors = recrawler(recrawler(Interleave::of(parsed), "one", 0), "other", 1);
+    actors.check(|desk, told| async move {
+        let mut messages = 0;
+        while desk.town.receive_fetch().await.is_some() {
+            messages += 1;
+        }
+        match messages {
+            1 => Ok(label(&told)),
+            _ => Err(format!("{messages} messages")),
+        }
+    })
+}
