@@ -72,6 +72,7 @@ impl Crawler {
             found.depth,
             found.redirects,
             found.found_on.as_deref(),
+            self.cloud.ids().next("find"),
             now,
         );
         let put = self
@@ -95,8 +96,8 @@ impl Crawler {
         if old.url != fresh.url {
             return Ok(Discovered::Collision { with: old.url });
         }
-        // Our own put, whose answer was lost: the row is as we wrote it, and it needs a message.
-        if old == fresh {
+        // Our own put, whose answer was lost: it needs a message.
+        if old.discovery_id == fresh.discovery_id {
             self.known.add(&hash, found.depth, found.redirects);
             return Ok(Discovered::New);
         }

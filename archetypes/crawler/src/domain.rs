@@ -105,6 +105,7 @@ pub struct UrlMetadataState {
     pub lane: String,
     pub lane_at: Millis,
     pub discovered_at: Millis,
+    pub discovery_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_on: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,6 +325,7 @@ mod tests {
             lane: "watch-0".into(),
             lane_at: 0,
             discovered_at: 0,
+            discovery_id: "find-1".into(),
             found_on: None,
             lease_owner: None,
             lease_expires_at: None,

@@ -40,6 +40,7 @@ impl UrlMetadataState {
         depth: u32,
         redirects: u32,
         found_on: Option<&str>,
+        discovery_id: String,
         now: Millis,
     ) -> Self {
         let url_hash = url.hash();
@@ -59,6 +60,7 @@ impl UrlMetadataState {
             not_before: now,
             lane_at: now + GRACE_MS,
             discovered_at: now,
+            discovery_id,
             found_on: found_on.map(str::to_owned),
             lease_owner: None,
             lease_expires_at: None,

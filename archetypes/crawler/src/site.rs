@@ -127,7 +127,12 @@ impl Drop for Site {
 impl Site {
     /// Opens an empty site. Everything is 404 until something is put there.
     pub async fn open() -> std::io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Self::open_at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// The same, at this address.
+    pub async fn open_at(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let inside: Arc<Mutex<Inside>> = Arc::default();
         let app = Router::new()

@@ -46,6 +46,7 @@ const URL_ATTRIBUTES: &[Attribute] = &[
     attribute("lane", "watch-2", "`watch` while it is on its way, then `parsed` or `failed`; and the shard"),
     attribute("lane_at", "1767225630000", "epoch ms; by when it should have gone on; when it was fetched; when it failed"),
     attribute("discovered_at", "1767225600000", "epoch ms"),
+    attribute("discovery_id", "find-0001", "which put it was: identity of a lost answer"),
     attribute("found_on", "5dee4dd60ba8b2a3…", "the page that led here first; none for a seed"),
     attribute("lease_owner", "worker-1", "who has it, or had it last"),
     attribute("lease_expires_at", "1767225660000", "epoch ms; until when"),

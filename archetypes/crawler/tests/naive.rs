@@ -30,7 +30,7 @@ async fn send(town: &Town, url: &str) {
 /// Row 8. The documents' discovery: PutItem if attribute_not_exists(pk); on success, SendMessage.
 async fn naive_discover(town: &Town, url: &str) {
     let now = town.now();
-    let row = UrlMetadataState::discovered(&canonical(url).unwrap(), Kind::Page, 0, 0, None, now);
+    let row = UrlMetadataState::discovered(&canonical(url).unwrap(), Kind::Page, 0, 0, None, town.cloud().ids().next("find"), now);
     let cloud = town.cloud();
     let put = cloud
         .dynamodb()
