@@ -113,7 +113,10 @@ impl AddressGuard {
         }
     }
 
-    async fn resolve_name(&self, name: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn resolve_name(
+        &self,
+        name: &str,
+    ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
         if let Some(address) = self.allowed.get(name) {
             return Ok(vec![*address]);
         }
@@ -151,18 +154,50 @@ mod tests {
     #[test]
     fn nothing_inside_is_reachable_however_it_is_written() {
         for inside in [
-            "0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "127.8.8.8", "169.254.169.254",
-            "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.168.1.1", "198.18.0.1", "224.0.0.1",
-            "255.255.255.255", "::", "::1", "::ffff:127.0.0.1", "::127.0.0.1", "::ffff:10.0.0.1",
-            "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2001::1",
-            "2001:db8::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1", "100::1",
-            "4000::1", "::ffff:0:7f00:1",
+            "0.0.0.0",
+            "10.0.0.1",
+            "100.64.0.1",
+            "127.0.0.1",
+            "127.8.8.8",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.168.1.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "100::1",
+            "4000::1",
+            "::ffff:0:7f00:1",
         ] {
             assert!(forbidden(inside.parse().unwrap()).is_some(), "{inside}");
         }
         for outside in [
-            "1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "192.169.0.1", "2606:4700::1111",
-            "::ffff:8.8.8.8", "64:ff9b::808:808",
+            "1.1.1.1",
+            "8.8.8.8",
+            "172.32.0.1",
+            "100.128.0.1",
+            "192.169.0.1",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+            "64:ff9b::808:808",
         ] {
             assert_eq!(forbidden(outside.parse().unwrap()), None, "{outside}");
         }
@@ -172,12 +207,24 @@ mod tests {
     fn a_url_with_an_address_is_checked_in_all_its_spellings() {
         let guard = AddressGuard::default();
         for url in [
-            "http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://0177.0.0.1/",
-            "http://127.1/", "http://[::ffff:7f00:1]/", "http://169.254.169.254/latest/meta-data",
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://0177.0.0.1/",
+            "http://127.1/",
+            "http://[::ffff:7f00:1]/",
+            "http://169.254.169.254/latest/meta-data",
         ] {
-            assert!(guard.check_literal(&Url::parse(url).unwrap()).is_err(), "{url}");
+            assert!(
+                guard.check_literal(&Url::parse(url).unwrap()).is_err(),
+                "{url}"
+            );
         }
-        assert!(guard.check_literal(&Url::parse("http://8.8.8.8/").unwrap()).is_ok());
+        assert!(
+            guard
+                .check_literal(&Url::parse("http://8.8.8.8/").unwrap())
+                .is_ok()
+        );
     }
 
     #[test]

@@ -32,10 +32,15 @@ async fn create(cloud: &Cloud) -> Result<()> {
     let created = cloud.s3().create_bucket().bucket(&bucket).send().await;
     match created {
         Ok(_) => Ok(()),
-        Err(error) if error.code().is_some_and(|code| code.starts_with("BucketAlready")) => Ok(()),
-        Err(error) => {
-            Err(CloudError::from(error)).with_context(|| format!("cannot create the bucket {bucket}"))
+        Err(error)
+            if error
+                .code()
+                .is_some_and(|code| code.starts_with("BucketAlready")) =>
+        {
+            Ok(())
         }
+        Err(error) => Err(CloudError::from(error))
+            .with_context(|| format!("cannot create the bucket {bucket}")),
     }
 }
 
@@ -113,7 +118,11 @@ impl Crawler {
     }
 
     /// Store parsed text, once for each content. Gives the object's key.
-    pub async fn store_text(&self, content_hash: &str, text: Vec<u8>) -> Result<String, CrawlerError> {
+    pub async fn store_text(
+        &self,
+        content_hash: &str,
+        text: Vec<u8>,
+    ) -> Result<String, CrawlerError> {
         let known = self.read_artifact(content_hash).await?;
         if let Some(key) = known.and_then(|known| known.text_blob_key) {
             return Ok(key);

@@ -34,9 +34,18 @@ fn bench_args(command: Command) -> Command {
     };
     command
         .arg(number("pages", "500", "How many pages the site has"))
-        .arg(number("hosts", "8", "How many hosts they are on: each is asked by one worker at a time"))
+        .arg(number(
+            "hosts",
+            "8",
+            "How many hosts they are on: each is asked by one worker at a time",
+        ))
         .arg(number("workers", "8", "How many requests at once"))
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON"))
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print JSON"),
+        )
 }
 
 /// What was measured.
@@ -86,7 +95,14 @@ impl Plan for Stopwatch {
 async fn bench(cloud: Cloud, args: ArgMatches) -> Result<()> {
     let number = |name| args.get_one::<u32>(name).copied().unwrap_or(1) as usize;
     let json = args.get_flag("json");
-    let measured = measure(cloud, number("pages"), number("hosts"), number("workers"), json).await?;
+    let measured = measure(
+        cloud,
+        number("pages"),
+        number("hosts"),
+        number("workers"),
+        json,
+    )
+    .await?;
     if json {
         println!("{:#}", serde_json::to_value(&measured)?);
         return Ok(());
@@ -99,7 +115,10 @@ async fn bench(cloud: Cloud, args: ArgMatches) -> Result<()> {
         "throughput  {:.0} pages/s over {:.1} s",
         measured.pages_per_second, measured.seconds
     );
-    println!("store       {:.0} % of the time spent waiting for answers", measured.store_share * 100.0);
+    println!(
+        "store       {:.0} % of the time spent waiting for answers",
+        measured.store_share * 100.0
+    );
     for (service, calls) in &measured.calls_per_page {
         println!("calls       {calls:.1} {service} for each page");
     }
@@ -153,7 +172,9 @@ pub async fn measure(
     let all = watch.0.lock().unwrap_or_else(PoisonError::into_inner);
     let parsed = counts.parsed.load(Ordering::Relaxed);
     let total: Duration = all.values().map(|(_, time)| *time).sum();
-    let site_time = all.get(&Service::Http.to_string()).map_or(Duration::ZERO, |(_, time)| *time);
+    let site_time = all
+        .get(&Service::Http.to_string())
+        .map_or(Duration::ZERO, |(_, time)| *time);
     let per_page = |calls: usize| calls as f64 / parsed.max(1) as f64;
     Ok(Measured {
         pages: parsed,
@@ -163,6 +184,9 @@ pub async fn measure(
         seconds,
         pages_per_second: parsed as f64 / seconds,
         store_share: 1.0 - site_time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE),
-        calls_per_page: all.iter().map(|(name, (calls, _))| (name.clone(), per_page(*calls))).collect(),
+        calls_per_page: all
+            .iter()
+            .map(|(name, (calls, _))| (name.clone(), per_page(*calls)))
+            .collect(),
     })
 }

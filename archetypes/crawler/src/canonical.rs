@@ -66,7 +66,9 @@ fn of(mut url: Url) -> Result<Canonical, NoUrl> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         // Not shown: it would be written down.
-        return Err(NoUrl::Credentials(url.host_str().unwrap_or_default().to_owned()));
+        return Err(NoUrl::Credentials(
+            url.host_str().unwrap_or_default().to_owned(),
+        ));
     }
     if url.as_str().len() > MAX_URL {
         return Err(NoUrl::TooLong(url.as_str().len()));
@@ -175,16 +177,29 @@ mod tests {
             ("https://site.test:443/a", "https://site.test/a"),
             ("http://site.test:8080/a", "http://site.test:8080/a"),
             ("http://site.test/a/../b/./c", "http://site.test/b/c"),
-            ("http://site.test/%7euser/%61%2f", "http://site.test/~user/a%2F"),
-            ("http://site.test/?b=2&a=1&b=1", "http://site.test/?a=1&b=2&b=1"),
+            (
+                "http://site.test/%7euser/%61%2f",
+                "http://site.test/~user/a%2F",
+            ),
+            (
+                "http://site.test/?b=2&a=1&b=1",
+                "http://site.test/?a=1&b=2&b=1",
+            ),
             ("http://site.test/?", "http://site.test/"),
-            ("http://site.test/?utm_source=x&id=7&fbclid=y", "http://site.test/?id=7"),
+            (
+                "http://site.test/?utm_source=x&id=7&fbclid=y",
+                "http://site.test/?id=7",
+            ),
             ("http://site.test/?UTM_Medium=x", "http://site.test/"),
             ("http://site.test/ö?q=ü", "http://site.test/%C3%B6?q=%C3%BC"),
             ("http://bücher.test/", "http://xn--bcher-kva.test/"),
             ("  http://site.test/a \n", "http://site.test/a"),
         ] {
-            assert_eq!(canonical(given).unwrap().as_str(), canonical_form, "{given}");
+            assert_eq!(
+                canonical(given).unwrap().as_str(),
+                canonical_form,
+                "{given}"
+            );
         }
         // These are different pages on some site.
         let other = |one, other| canonical(one).unwrap() != canonical(other).unwrap();
@@ -200,8 +215,15 @@ mod tests {
         assert!(matches!(why("site.test"), NoUrl::Unreadable(..)));
         assert!(matches!(why("ftp://site.test/"), NoUrl::Scheme(_)));
         assert!(matches!(why("mailto:a@b.test"), NoUrl::Scheme(_)));
-        assert!(matches!(why("http://u:p@site.test/"), NoUrl::Credentials(_)));
-        assert!(!why("http://u:secret@site.test/").to_string().contains("secret"));
+        assert!(matches!(
+            why("http://u:p@site.test/"),
+            NoUrl::Credentials(_)
+        ));
+        assert!(
+            !why("http://u:secret@site.test/")
+                .to_string()
+                .contains("secret")
+        );
         let long = format!("http://site.test/{}", "a".repeat(MAX_URL));
         assert!(matches!(why(&long), NoUrl::TooLong(_)));
     }

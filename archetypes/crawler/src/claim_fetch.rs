@@ -8,8 +8,8 @@
 //! for the host, and waiting uses up no attempts.
 
 use crate::domain::{
-    DomainPolicyState, FetchDecision, LEASE_MS, GRACE_MS, Status, TURN_MS, UrlMetadataState, delay,
-    fetch_decision, is_first,
+    DomainPolicyState, FetchDecision, GRACE_MS, LEASE_MS, Status, TURN_MS, UrlMetadataState, delay,
+    fetch_decision, is_first, wait_for,
 };
 use crate::items::{failed_lane, status, watch_lane};
 use crate::queue::{Message, UrlFrontierState};
@@ -50,6 +50,11 @@ pub enum ClaimedFetch {
         /// When it comes.
         at: Millis,
     },
+    /// Somebody is at its host.
+    Busy {
+        /// The end of their turn, if they died of it.
+        until: Millis,
+    },
     /// Nobody knows yet what its host allows.
     NeedsRobots {
         /// The host.
@@ -78,7 +83,8 @@ const HOST_AGAIN_GUARD: &str = "next_allowed_at <= :now";
 
 /// Taking the turn closes the host until the turn would be over, and the pause after it: who dies with
 /// it keeps everybody away for so long, and no longer.
-const TAKE_TURN: &str = "SET next_allowed_at = :over, turn_id = :turn ADD pages :count";
+const TAKE_TURN: &str = "SET next_allowed_at = :over, turn_id = :turn, \
+     turn_ends_at = :ends ADD pages :count";
 
 const FAIL: &str = "SET #status = :failed, reason = :why, lane = :lane, lane_at = :now";
 
@@ -116,6 +122,7 @@ impl Crawler {
                 (FetchDecision::Echo, _) => return Ok(ClaimedFetch::Echo),
                 (FetchDecision::Held { until }, _) => return Ok(ClaimedFetch::Held { until }),
                 (FetchDecision::TooEarly { at }, _) => return Ok(ClaimedFetch::TooEarly { at }),
+                (FetchDecision::Busy { until }, _) => return Ok(ClaimedFetch::Busy { until }),
                 (FetchDecision::NeedsRobots, _) | (FetchDecision::Start, None) => {
                     let origin = url.origin;
                     return Ok(ClaimedFetch::NeedsRobots { origin });
@@ -175,6 +182,7 @@ impl Crawler {
             .expression_attribute_values(":now", n(now))
             .expression_attribute_values(":over", n(over))
             .expression_attribute_values(":turn", s(&turn_id))
+            .expression_attribute_values(":ends", n(turn_ends_at))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let turn = match is_first(url) {
             true => turn
@@ -225,11 +233,13 @@ impl Crawler {
         let old = cancelled.failed("host").flatten();
         let old: Option<DomainPolicyState> = old.map(from_item).transpose()?;
         // Another one was faster; or the host's pages are used up: decide again.
-        Ok(old
-            .filter(|old| old.next_allowed_at > now)
-            .map(|old| ClaimedFetch::TooEarly {
+        let old = old.filter(|old| old.next_allowed_at > now);
+        Ok(old.map(|old| match wait_for(&old, now) {
+            FetchDecision::Busy { until } => ClaimedFetch::Busy { until },
+            _ => ClaimedFetch::TooEarly {
                 at: old.next_allowed_at,
-            }))
+            },
+        }))
     }
 
     /// Gives up a URL that nobody has. False if it is no longer what this was decided on.

@@ -187,7 +187,11 @@ async fn nothing_left(crawler: &Crawler, every: Duration) -> Result<(), CloudErr
     let mut empty = 0;
     while empty < 2 {
         tokio::time::sleep(every).await;
-        empty = if crawler.is_finished().await? { empty + 1 } else { 0 };
+        empty = if crawler.is_finished().await? {
+            empty + 1
+        } else {
+            0
+        };
     }
     Ok(())
 }
@@ -196,7 +200,11 @@ impl Crawler {
     /// Whether nothing is left to do, as far as the index shows.
     pub async fn is_finished(&self) -> Result<bool, CloudError> {
         for shard in 0..SHARDS {
-            if !self.lane(&format!("watch-{shard}"), None, Some(1)).await?.is_empty() {
+            if !self
+                .lane(&format!("watch-{shard}"), None, Some(1))
+                .await?
+                .is_empty()
+            {
                 return Ok(false);
             }
         }
@@ -265,7 +273,8 @@ pub async fn collect(crawler: &Crawler, out: Option<&Path>) -> Result<Vec<Crawle
         .map(|row| (row.url_hash.clone(), row.url.clone()))
         .collect();
     if let Some(out) = out {
-        std::fs::create_dir_all(out).with_context(|| format!("cannot write to {}", out.display()))?;
+        std::fs::create_dir_all(out)
+            .with_context(|| format!("cannot write to {}", out.display()))?;
     }
     let mut urls = Vec::new();
     for row in rows {
@@ -275,11 +284,18 @@ pub async fn collect(crawler: &Crawler, out: Option<&Path>) -> Result<Vec<Crawle
             depth: row.depth,
             reason: row.reason.clone().filter(|_| row.status != Status::Parsed),
             title: String::new(),
-            found_on: row.found_on.as_ref().and_then(|hash| names.get(hash)).cloned(),
+            found_on: row
+                .found_on
+                .as_ref()
+                .and_then(|hash| names.get(hash))
+                .cloned(),
             links: Vec::new(),
             files: Vec::new(),
         };
-        let key = row.raw_blob_key.as_deref().filter(|_| row.status == Status::Parsed);
+        let key = row
+            .raw_blob_key
+            .as_deref()
+            .filter(|_| row.status == Status::Parsed);
         if let Some(key) = key
             && let Some(body) = crawler.read_blob(key).await?
         {
@@ -287,7 +303,10 @@ pub async fn collect(crawler: &Crawler, out: Option<&Path>) -> Result<Vec<Crawle
             crawled.title = page.text.title;
             crawled.links = page.links.iter().map(|(url, _)| url.to_string()).collect();
             if let Some(out) = out.filter(|_| row.redirect_to.is_none()) {
-                let files = [format!("{}.html", row.url_hash), format!("{}.txt", row.url_hash)];
+                let files = [
+                    format!("{}.html", row.url_hash),
+                    format!("{}.txt", row.url_hash),
+                ];
                 std::fs::write(out.join(&files[0]), &body)?;
                 std::fs::write(out.join(&files[1]), &page.text.text)?;
                 crawled.files = files.to_vec();
@@ -316,10 +335,18 @@ fn crawl_args(command: Command) -> Command {
             .help(help)
     };
     let flag = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
     };
     command
-        .arg(Arg::new("url").value_name("URL").required(true).help("Where to begin"))
+        .arg(
+            Arg::new("url")
+                .value_name("URL")
+                .required(true)
+                .help("Where to begin"),
+        )
         .arg(number("depth", "2", "How many links away from URL"))
         .arg(
             Arg::new("out")
@@ -328,11 +355,26 @@ fn crawl_args(command: Command) -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Write pages, texts and crawl.json here"),
         )
-        .arg(number("pages", "1000", "How many pages of one host at most"))
-        .arg(number("delay", "1000", "How long to leave a host alone after each request, in ms"))
-        .arg(number("workers", "8", "How many requests at once, of different hosts"))
+        .arg(number(
+            "pages",
+            "1000",
+            "How many pages of one host at most",
+        ))
+        .arg(number(
+            "delay",
+            "1000",
+            "How long to leave a host alone after each request, in ms",
+        ))
+        .arg(number(
+            "workers",
+            "8",
+            "How many requests at once, of different hosts",
+        ))
         .arg(flag("any-host", "Follow links to other hosts too"))
-        .arg(flag("no-sitemaps", "Do not read the sitemaps that robots.txt names"))
+        .arg(flag(
+            "no-sitemaps",
+            "Do not read the sitemaps that robots.txt names",
+        ))
         .arg(
             Arg::new("again-after")
                 .long("again-after")
@@ -346,9 +388,14 @@ fn crawl_args(command: Command) -> Command {
                 .value_name("ADDRESS")
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(SocketAddr))
-                .help("Let this address be reached, 127.0.0.1:8080, though it is not on the internet"),
+                .help(
+                    "Let this address be reached, 127.0.0.1:8080, though it is not on the internet",
+                ),
         )
-        .arg(flag("demo", "Serve a site of 40 pages as http://site.test/ while crawling"))
+        .arg(flag(
+            "demo",
+            "Serve a site of 40 pages as http://site.test/ while crawling",
+        ))
         .arg(flag("json", "Print JSON"))
 }
 
@@ -460,7 +507,13 @@ fn told(counts: &Counts) -> String {
 
 /// What became of a crawl, in words.
 pub fn summary(crawled: &Crawled) -> String {
-    let count = |status| crawled.urls.iter().filter(|url| url.status == status).count();
+    let count = |status| {
+        crawled
+            .urls
+            .iter()
+            .filter(|url| url.status == status)
+            .count()
+    };
     let (parsed, failed) = (count(Status::Parsed), count(Status::Failed));
     let open = crawled.urls.len() - parsed - failed;
     let mut text = format!(

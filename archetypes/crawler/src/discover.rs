@@ -48,7 +48,8 @@ const NEW_GUARD: &str = "attribute_not_exists(url_hash)";
 
 /// It is as it was when the shorter way was found: shorter ways of others, and the end of its parsing,
 /// change one of these.
-const SHORTEN_GUARD: &str = "#status = :seen AND #depth = :old_depth AND redirects = :old_redirects";
+const SHORTEN_GUARD: &str =
+    "#status = :seen AND #depth = :old_depth AND redirects = :old_redirects";
 
 const SHORTEN: &str = "SET #depth = :depth, redirects = :redirects";
 /// What was parsed with less to go is parsed again: its links are now within reach.
@@ -91,7 +92,9 @@ impl Crawler {
                 return Ok(Discovered::New);
             }
             Guard::Failed(Some(old)) => from_item(&old)?,
-            Guard::Failed(None) => return Err(CloudError::corrupt("a refusal without its item").into()),
+            Guard::Failed(None) => {
+                return Err(CloudError::corrupt("a refusal without its item").into());
+            }
         };
         if old.url != fresh.url {
             return Ok(Discovered::Collision { with: old.url });

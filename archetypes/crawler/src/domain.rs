@@ -159,6 +159,8 @@ pub struct DomainPolicyState {
     pub origin: String,
     pub next_allowed_at: Millis,
     pub turn_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_ends_at: Option<Millis>,
     #[serde(default)]
     pub pages: u32,
     #[serde(default)]
@@ -203,6 +205,11 @@ pub enum FetchDecision {
     TooEarly {
         /// When it comes.
         at: Millis,
+    },
+    /// Somebody is at its host, for a moment, or until then if they died of it.
+    Busy {
+        /// The end of their turn.
+        until: Millis,
     },
     /// First the host's robots.txt.
     NeedsRobots,
@@ -268,8 +275,16 @@ pub fn fetch_decision(
         None if wait.is_none() => return FetchDecision::NeedsRobots,
         _ => {}
     }
-    FetchDecision::TooEarly {
-        at: wait.unwrap_or(now),
+    wait_for(host, now)
+}
+
+/// What to wait for at a host that may not be asked now.
+pub fn wait_for(host: &DomainPolicyState, now: Millis) -> FetchDecision {
+    match host.turn_ends_at.filter(|until| *until > now) {
+        Some(until) => FetchDecision::Busy { until },
+        None => FetchDecision::TooEarly {
+            at: host.next_allowed_at,
+        },
     }
 }
 
@@ -349,6 +364,7 @@ mod tests {
             origin: "http://site.test".into(),
             next_allowed_at: 100,
             turn_id: "t".into(),
+            turn_ends_at: None,
             pages: 0,
             robots_failures: 0,
             robots: Some(Robots::Known),
@@ -368,6 +384,12 @@ mod tests {
         assert_eq!(decide(&url(), None, 0), NeedsRobots);
         assert_eq!(decide(&url(), Some(&host()), 99), TooEarly { at: 100 });
         assert_eq!(decide(&url(), Some(&host()), 100), Start);
+        let taken = DomainPolicyState {
+            turn_ends_at: Some(90),
+            ..host()
+        };
+        assert_eq!(decide(&url(), Some(&taken), 50), Busy { until: 90 });
+        assert_eq!(decide(&url(), Some(&taken), 95), TooEarly { at: 100 });
         assert_eq!(decide(&url(), Some(&host()), 1_000), NeedsRobots);
         let no = fetch_decision(&url(), Some(&host()), Verdict::Disallowed, 5, 0);
         assert!(matches!(no, Fail(_)), "nobody waits for a turn to learn no");
@@ -375,7 +397,12 @@ mod tests {
         assert!(matches!(decide(&url(), Some(&full), 100), Fail(_)));
         let again = UrlMetadataState { fence: 1, ..url() };
         assert_eq!(decide(&again, Some(&full), 100), Start, "it is counted");
-        for status in [Status::Fetched, Status::Parsing, Status::Parsed, Status::Failed] {
+        for status in [
+            Status::Fetched,
+            Status::Parsing,
+            Status::Parsed,
+            Status::Failed,
+        ] {
             let done = UrlMetadataState { status, ..url() };
             assert_eq!(decide(&done, Some(&host()), 100), Echo);
         }
@@ -386,7 +413,10 @@ mod tests {
         };
         assert_eq!(decide(&held, Some(&host()), 199), Held { until: 200 });
         assert_eq!(decide(&held, Some(&host()), 200), Start);
-        let worn = UrlMetadataState { fetch_attempts: MAX_ATTEMPTS, ..url() };
+        let worn = UrlMetadataState {
+            fetch_attempts: MAX_ATTEMPTS,
+            ..url()
+        };
         assert!(matches!(decide(&worn, Some(&host()), 100), Fail(_)));
     }
 

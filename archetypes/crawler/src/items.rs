@@ -1,9 +1,9 @@
 //! States as items: keys, lanes, and the reads that decisions begin with.
 
+use crate::Crawler;
 use crate::canonical::Canonical;
 use crate::domain::{DomainPolicyState, GRACE_MS, Kind, Status, UrlMetadataState};
 use crate::tables::SHARDS;
-use crate::Crawler;
 use aws_sdk_dynamodb::types::AttributeValue;
 use cloud::item::{from_item, s, shard_of};
 use cloud::{CloudError, Item, Millis};

@@ -83,7 +83,13 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        let types = ["text/html", "application/xhtml+xml", "text/plain", "application/xml", "text/xml"];
+        let types = [
+            "text/html",
+            "application/xhtml+xml",
+            "text/plain",
+            "application/xml",
+            "text/xml",
+        ];
         Self {
             max_depth: 3,
             pages_per_host: 10_000,
@@ -107,7 +113,9 @@ impl Rules {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&host))
+        self.hosts
+            .as_ref()
+            .is_none_or(|hosts| hosts.contains(&host))
     }
 
     /// Whether a kind of content is wanted.
@@ -212,7 +220,9 @@ impl Known {
         if known.len() >= Self::MOST {
             known.clear();
         }
-        let shortest = known.entry(url_hash.to_owned()).or_insert((depth, redirects));
+        let shortest = known
+            .entry(url_hash.to_owned())
+            .or_insert((depth, redirects));
         *shortest = (shortest.0.min(depth), shortest.1.min(redirects));
     }
 }

@@ -71,7 +71,7 @@ fn decoded(content_type: &str, body: &[u8]) -> String {
         let (_, rest) = text.split_once("charset=")?;
         let name = rest.trim_start_matches(['"', '\'']);
         let end = name.find(['"', '\'', ';', '>', '/', ' ']);
-        encoding_rs::Encoding::for_label(name[..end.unwrap_or(name.len())].as_bytes())
+        encoding_rs::Encoding::for_label(&name.as_bytes()[..end.unwrap_or(name.len())])
     };
     let encoding = named(content_type).or_else(|| named(&head));
     let (text, _, _) = encoding.unwrap_or(encoding_rs::UTF_8).decode(body);
@@ -91,7 +91,10 @@ fn html(text: &str, base: &Url) -> Page {
         match token {
             Token::StartTag(tag) => {
                 let attribute = |name: &str| {
-                    let found = tag.attributes.iter().find(|(key, _)| **key == name.as_bytes());
+                    let found = tag
+                        .attributes
+                        .iter()
+                        .find(|(key, _)| **key == name.as_bytes());
                     found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
                 };
                 match &**tag.name {
@@ -101,7 +104,9 @@ fn html(text: &str, base: &Url) -> Page {
                     }
                     // Only the first one counts.
                     b"base" if !based => {
-                        if let Some(there) = attribute("href").and_then(|href| base.join(&href).ok()) {
+                        if let Some(there) =
+                            attribute("href").and_then(|href| base.join(&href).ok())
+                        {
                             (base, based) = (there, true);
                         }
                     }
@@ -208,7 +213,10 @@ mod tests {
     #[test]
     fn bytes_are_read_in_the_encoding_they_were_written_in() {
         assert_eq!(decoded("text/html; charset=iso-8859-1", b"\xe4"), "ä");
-        assert_eq!(decoded("text/html", b"<meta charset=windows-1252>\x80"), "<meta charset=windows-1252>€");
+        assert_eq!(
+            decoded("text/html", b"<meta charset=windows-1252>\x80"),
+            "<meta charset=windows-1252>€"
+        );
         assert_eq!(decoded("text/html", "ä".as_bytes()), "ä");
     }
 }

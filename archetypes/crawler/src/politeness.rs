@@ -2,13 +2,16 @@
 //!
 //! One number, `next_allowed_at`, is both the lease and the pause. Taking the turn moves it to where the
 //! turn would be over; releasing it moves it back to the end of the pause. Who dies with the turn keeps
-//! everybody away until then.
+//! everybody away until then. `turn_ends_at` is only a hint for those who wait: a turn that is taken
+//! ends any moment, a pause at its time.
 //!
 //! A fence cannot stop a request that is already on its way to somebody else's server. So a request is
 //! shorter than a turn, and nobody begins one that could outlast it.
 
-use crate::domain::{DomainPolicyState, MAX_RETRY_AFTER_MS, REQUEST_MS, TURN_MS, delay};
 use crate::Crawler;
+use crate::domain::{
+    DomainPolicyState, FetchDecision, MAX_RETRY_AFTER_MS, REQUEST_MS, TURN_MS, delay, wait_for,
+};
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Guarded, Millis};
@@ -27,19 +30,19 @@ pub struct Turn {
 /// The host is new, or nobody has its turn and the pause is over.
 const GUARD: &str = "attribute_not_exists(origin) OR next_allowed_at <= :now";
 const TAKE: &str = "SET next_allowed_at = if_not_exists(crawl_delay_ms, :none) + :over, \
-     turn_id = :turn, pages = if_not_exists(pages, :none)";
+     turn_id = :turn, turn_ends_at = :ends, pages = if_not_exists(pages, :none)";
 
 /// Only who has the turn ends it: a late one would open the host while another one is at it.
 const RELEASE_GUARD: &str = "turn_id = :turn";
-const RELEASE: &str = "SET next_allowed_at = :next";
+const RELEASE: &str = "SET next_allowed_at = :next REMOVE turn_ends_at";
 
 impl Crawler {
-    /// Takes a host's turn, or says when it may be free. `turn_id` is new for each taking.
+    /// Takes a host's turn, or says what to wait for. `turn_id` is new for each taking.
     pub async fn take_turn(
         &self,
         origin: &str,
         turn_id: &str,
-    ) -> Result<Result<Turn, Millis>, CloudError> {
+    ) -> Result<Result<Turn, FetchDecision>, CloudError> {
         let now = self.now();
         let taken = self
             .dynamodb()
@@ -51,6 +54,7 @@ impl Crawler {
             .expression_attribute_values(":now", n(now))
             .expression_attribute_values(":over", n(now + TURN_MS + self.rules.delay_ms))
             .expression_attribute_values(":turn", s(turn_id))
+            .expression_attribute_values(":ends", n(now + TURN_MS))
             .expression_attribute_values(":none", n(0))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
@@ -71,7 +75,7 @@ impl Crawler {
                 ends_at: now + TURN_MS,
             }));
         }
-        Ok(Err(host.next_allowed_at))
+        Ok(Err(wait_for(&host, now)))
     }
 
     /// Whether a request that begins now would be over before the turn is.

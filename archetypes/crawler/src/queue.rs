@@ -141,7 +141,11 @@ fn body(says: &impl Serialize) -> Result<String, CloudError> {
 
 impl Crawler {
     /// Puts a URL into the frontier queue, to be delivered at `time`.
-    pub(crate) async fn send_frontier(&self, url_hash: &str, time: Millis) -> Result<(), CloudError> {
+    pub(crate) async fn send_frontier(
+        &self,
+        url_hash: &str,
+        time: Millis,
+    ) -> Result<(), CloudError> {
         let url_hash = url_hash.to_owned();
         let left = (time - self.now()).max(0) / 1_000;
         let send = self.cloud.sqs().send_message();

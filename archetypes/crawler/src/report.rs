@@ -19,7 +19,12 @@ pub const REPORT: walkthrough::Command = walkthrough::Command {
 fn report_args(command: Command) -> Command {
     let path = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf));
     command
-        .arg(path("dir").value_name("DIR").required(true).help("What `crawl --out` wrote"))
+        .arg(
+            path("dir")
+                .value_name("DIR")
+                .required(true)
+                .help("What `crawl --out` wrote"),
+        )
         .arg(
             path("html")
                 .long("html")
@@ -31,12 +36,21 @@ fn report_args(command: Command) -> Command {
 fn report(args: &ArgMatches) -> Result<()> {
     let dir = args.get_one::<PathBuf>("dir").cloned().unwrap_or_default();
     let from = dir.join("crawl.json");
-    let text = std::fs::read_to_string(&from)
-        .with_context(|| format!("cannot read {}: crawl with --out {} first", from.display(), dir.display()))?;
+    let text = std::fs::read_to_string(&from).with_context(|| {
+        format!(
+            "cannot read {}: crawl with --out {} first",
+            from.display(),
+            dir.display()
+        )
+    })?;
     let crawled: Crawled = serde_json::from_str(&text)
         .with_context(|| format!("{} is not what `crawl --out` writes", from.display()))?;
-    let to = args.get_one::<PathBuf>("html").cloned().unwrap_or(dir.join("report.html"));
-    std::fs::write(&to, page(&crawled)).with_context(|| format!("cannot write {}", to.display()))?;
+    let to = args
+        .get_one::<PathBuf>("html")
+        .cloned()
+        .unwrap_or(dir.join("report.html"));
+    std::fs::write(&to, page(&crawled))
+        .with_context(|| format!("cannot write {}", to.display()))?;
     println!("{} URLs, written to {}", crawled.urls.len(), to.display());
     Ok(())
 }
@@ -50,24 +64,47 @@ struct Place {
 
 const RING: f64 = 110.0;
 
-/// The seed in the middle, each URL on the ring of its depth, in the sector of the page it was found on.
-fn places(urls: &[CrawledUrl]) -> Vec<Place> {
-    let index: BTreeMap<&str, usize> = urls.iter().enumerate().map(|(at, url)| (url.url.as_str(), at)).collect();
-    // Who found whom; but only outwards, so that this is a tree whatever the file says.
-    let parent = |at: usize| {
-        let found_on = urls[at].found_on.as_deref().and_then(|url| index.get(url).copied());
-        found_on.filter(|found_on| urls[*found_on].depth < urls[at].depth)
-    };
+/// For each URL a page that is one link closer to the seed and links to it; if there are several, the one
+/// it was found on first. Always outwards, so that this is a tree whatever the file says.
+fn parents(urls: &[CrawledUrl]) -> Vec<Option<usize>> {
+    let index: BTreeMap<&str, usize> = urls
+        .iter()
+        .enumerate()
+        .map(|(at, url)| (url.url.as_str(), at))
+        .collect();
+    let mut parents = vec![None; urls.len()];
+    for (from, url) in urls.iter().enumerate() {
+        for to in url
+            .links
+            .iter()
+            .filter_map(|link| index.get(link.as_str()).copied())
+        {
+            let first = urls[to].found_on.as_deref() == Some(url.url.as_str());
+            if urls[to].depth == url.depth + 1 && (first || parents[to].is_none()) {
+                parents[to] = Some(from);
+            }
+        }
+    }
+    parents
+}
+
+/// The seed in the middle, each URL on the ring of its depth, in the sector of its parent.
+fn places(urls: &[CrawledUrl], parents: &[Option<usize>]) -> Vec<Place> {
     let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
-    for at in 0..urls.len() {
-        children.entry(parent(at)).or_default().push(at);
+    for (at, parent) in parents.iter().enumerate() {
+        children.entry(*parent).or_default().push(at);
     }
     // How many leaves hang on each, from the outside in.
     let mut order: Vec<usize> = (0..urls.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(urls[*at].depth));
     let mut leaves = vec![0_usize; urls.len()];
     for at in order.iter().copied() {
-        let below: usize = children.get(&Some(at)).into_iter().flatten().map(|child| leaves[*child]).sum();
+        let below: usize = children
+            .get(&Some(at))
+            .into_iter()
+            .flatten()
+            .map(|child| leaves[*child])
+            .sum();
         leaves[at] = below.max(1);
     }
     let mut places = vec![Place { x: 0.0, y: 0.0 }; urls.len()];
@@ -80,7 +117,10 @@ fn places(urls: &[CrawledUrl]) -> Vec<Place> {
         for child in below {
             let width = (to - from) * leaves[child] as f64 / total as f64;
             let (middle, radius) = (at + width / 2.0, f64::from(urls[child].depth) * RING);
-            places[child] = Place { x: radius * middle.cos(), y: radius * middle.sin() };
+            places[child] = Place {
+                x: radius * middle.cos(),
+                y: radius * middle.sin(),
+            };
             sectors.push((Some(child), (at, at + width)));
             at += width;
         }
@@ -97,7 +137,10 @@ fn class(status: Status) -> &'static str {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// Only what a crawler could have fetched becomes a link: a file from elsewhere may say anything.
@@ -111,13 +154,26 @@ fn href(url: &str) -> String {
 /// The page.
 pub fn page(crawled: &Crawled) -> String {
     let urls = &crawled.urls;
-    let places = places(urls);
-    let index: BTreeMap<&str, usize> = urls.iter().enumerate().map(|(at, url)| (url.url.as_str(), at)).collect();
+    let parents = parents(urls);
+    let places = places(urls, &parents);
+    let index: BTreeMap<&str, usize> = urls
+        .iter()
+        .enumerate()
+        .map(|(at, url)| (url.url.as_str(), at))
+        .collect();
     let depth = urls.iter().map(|url| url.depth).max().unwrap_or(0).max(1);
     let half = f64::from(depth) * RING + 40.0;
-    let mut svg = format!("<svg viewBox=\"{0} {0} {1} {1}\" role=\"img\" aria-label=\"Link graph\">", -half, 2.0 * half);
+    let mut svg = format!(
+        "<svg viewBox=\"{0} {0} {1} {1}\" role=\"img\" aria-label=\"Link graph\">",
+        -half,
+        2.0 * half
+    );
     for ring in 1..=depth {
-        let _ = write!(svg, "<circle class=\"ring\" r=\"{}\"/>", f64::from(ring) * RING);
+        let _ = write!(
+            svg,
+            "<circle class=\"ring\" r=\"{}\"/>",
+            f64::from(ring) * RING
+        );
     }
     let mut edges = 0;
     for (from, url) in urls.iter().enumerate() {
@@ -127,24 +183,33 @@ pub fn page(crawled: &Crawled) -> String {
                 continue;
             }
             edges += 1;
-            let tree = urls[*to].found_on.as_deref() == Some(url.url.as_str());
+            let tree = parents[*to] == Some(from);
             // Bent towards the middle, so that the links between two rings do not hide each other.
             let _ = write!(
                 svg,
                 "<path class=\"{}\" d=\"M{:.1} {:.1}Q{:.1} {:.1} {:.1} {:.1}\"/>",
                 if tree { "tree" } else { "link" },
-                one.x, one.y,
-                (one.x + other.x) * 0.4, (one.y + other.y) * 0.4,
-                other.x, other.y
+                one.x,
+                one.y,
+                (one.x + other.x) * 0.4,
+                (one.y + other.y) * 0.4,
+                other.x,
+                other.y
             );
         }
     }
     for (url, place) in urls.iter().zip(&places) {
-        let why = url.reason.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let why = url
+            .reason
+            .as_deref()
+            .map(|why| format!(": {why}"))
+            .unwrap_or_default();
         let _ = write!(
             svg,
             "<circle class=\"{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\"><title>{}</title></circle>",
-            class(url.status), place.x, place.y,
+            class(url.status),
+            place.x,
+            place.y,
             if url.depth == 0 { 8 } else { 5 },
             escaped(&format!("{} {}{why}", url.url, url.status.word()))
         );
@@ -155,7 +220,11 @@ pub fn page(crawled: &Crawled) -> String {
         let _ = write!(
             rows,
             "<tr><td><i class=\"{}\"></i>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            class(url.status), url.status.word(), url.depth, href(&url.url), escaped(&url.title),
+            class(url.status),
+            url.status.word(),
+            url.depth,
+            href(&url.url),
+            escaped(&url.title),
             escaped(url.reason.as_deref().unwrap_or_default())
         );
     }
@@ -171,7 +240,7 @@ pub fn page(crawled: &Crawled) -> String {
          <b class=\"failed\">{failed}</b> failed <b class=\"open\">{open}</b> left \
          <b>{edges}</b> links among them <b>{:.1}</b> s</p>\
          <figure>{svg}<figcaption>The seed is in the middle, each ring is one link further. Strong lines are \
-         how a page was found first. Point at a dot to see its URL.</figcaption></figure>\
+         a shortest way to each page. Point at a dot to see its URL.</figcaption></figure>\
          <table><thead><tr><th>status<th>depth<th>URL<th>title<th>reason</thead><tbody>{rows}</tbody></table></html>",
         urls.len(),
         crawled.seconds
@@ -224,10 +293,14 @@ mod tests {
             url("c", 1, Some("a"), &[]),
             url("d", 2, Some("b"), &[]),
         ];
-        let places = places(&urls);
+        let places = places(&urls, &parents(&urls));
         for (url, place) in urls.iter().zip(&places) {
             let radius = place.x.hypot(place.y);
-            assert!((radius - f64::from(url.depth) * RING).abs() < 0.01, "{}", url.url);
+            assert!(
+                (radius - f64::from(url.depth) * RING).abs() < 0.01,
+                "{}",
+                url.url
+            );
         }
         for (at, place) in places.iter().enumerate() {
             assert!(places[..at].iter().all(|other| other != place));
@@ -241,9 +314,20 @@ mod tests {
             reason: Some("\"><img src=x>".to_owned()),
             ..url("javascript:alert(1)", 0, None, &[])
         };
-        let crawled = Crawled { seed: "<b>".to_owned(), finished: true, seconds: 0.0, urls: vec![hostile] };
+        let crawled = Crawled {
+            seed: "<b>".to_owned(),
+            finished: true,
+            seconds: 0.0,
+            urls: vec![hostile],
+        };
         let page = page(&crawled);
-        for wrong in ["<script", "<img", "href=\"javascript", "<b>\"", "Crawl of <b>"] {
+        for wrong in [
+            "<script",
+            "<img",
+            "href=\"javascript",
+            "<b>\"",
+            "Crawl of <b>",
+        ] {
             assert!(!page.contains(wrong), "{wrong}");
         }
     }

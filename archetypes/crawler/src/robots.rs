@@ -6,7 +6,8 @@
 use crate::canonical::{hex, link, plain};
 use crate::discover::Found;
 use crate::domain::{
-    BACKOFF_MS, DomainPolicyState, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots, UrlMetadataState, Verdict,
+    BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
+    UrlMetadataState, Verdict,
 };
 use crate::politeness::Turn;
 use crate::web::{Answer, NoAnswer, PRODUCT, Validators};
@@ -173,22 +174,38 @@ fn matches(rule: &str, path: &str) -> bool {
 pub enum Asked {
     /// The row says what it allows.
     Stored,
-    /// Not now: somebody else is at the host, or it did not answer and is asked again.
+    /// Not now: the host is left alone, or it did not answer and is asked again.
     Later {
         /// When.
         at: Millis,
     },
+    /// Not now: somebody else is at the host.
+    Busy {
+        /// The end of their turn, if they died of it.
+        until: Millis,
+    },
+}
+
+impl Asked {
+    fn not_now(wait: FetchDecision, now: Millis) -> Self {
+        match wait {
+            FetchDecision::Busy { until } => Self::Busy { until },
+            FetchDecision::TooEarly { at } => Self::Later { at },
+            _ => Self::Later { at: now },
+        }
+    }
 }
 
 /// Only with the turn in hand: who lost it would overwrite newer rules with older ones.
 const STORE_GUARD: &str = "turn_id = :turn";
 const STORE: &str = "SET robots = :robots, robots_key = :key, crawl_delay_ms = :delay, \
      robots_expires_at = :until, robots_failures = :failures, reason = :why, \
-     next_allowed_at = :next";
-const AGAIN: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next";
+     next_allowed_at = :next REMOVE turn_ends_at";
+const AGAIN: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next \
+     REMOVE turn_ends_at";
 /// An old one is better than none: RFC 9309 lets it be used while it cannot be read again.
 const KEEP: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next, \
-     robots_expires_at = :until";
+     robots_expires_at = :until REMOVE turn_ends_at";
 
 /// What was learned.
 struct Learned {
@@ -230,10 +247,11 @@ impl Crawler {
         let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
         let turn = match self.take_turn(origin, &turn_id).await? {
             Ok(turn) => turn,
-            Err(at) => return Ok(Asked::Later { at }),
+            Err(wait) => return Ok(Asked::not_now(wait, self.now())),
         };
         let now = self.now();
-        if turn.host.robots.is_some() && turn.host.robots_expires_at.is_some_and(|until| until > now)
+        if turn.host.robots.is_some()
+            && turn.host.robots_expires_at.is_some_and(|until| until > now)
         {
             // Somebody else asked while this one waited for the turn.
             self.release_turn(&turn.host, &turn_id, None).await?;
@@ -241,12 +259,15 @@ impl Crawler {
         }
         let answer = match self.follow_robots(origin, owner, &turn).await? {
             Ok(answer) => answer,
-            Err(at) => {
+            Err(wait) => {
                 self.release_turn(&turn.host, &turn_id, None).await?;
-                return Ok(Asked::Later { at });
+                return Ok(Asked::not_now(wait, self.now()));
             }
         };
-        let retry_after = answer.as_ref().ok().and_then(|answer| answer.retry_after_ms);
+        let retry_after = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.retry_after_ms);
         let learned = match answer {
             // Too many requests is a matter of time, not of permission.
             Ok(answer) if answer.status == 429 || answer.status >= 500 => {
@@ -281,13 +302,13 @@ impl Crawler {
         }
     }
 
-    /// Follows redirects, each hop in the turn of its host. The inner error is when to try again.
+    /// Follows redirects, each hop in the turn of its host. The inner error is what to wait for.
     async fn follow_robots(
         &self,
         origin: &str,
         owner: &str,
         turn: &Turn,
-    ) -> Result<Result<Result<Answer, NoAnswer>, Millis>, CrawlerError> {
+    ) -> Result<Result<Result<Answer, NoAnswer>, FetchDecision>, CrawlerError> {
         let mut at = Url::parse(origin).map_err(CloudError::corrupt)?;
         at.set_path("/robots.txt");
         for hop in 0..=MAX_HOPS {
@@ -298,7 +319,7 @@ impl Crawler {
                 let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
                 match self.take_turn(&there, &turn_id).await? {
                     Ok(turn) => Some(turn),
-                    Err(at) => return Ok(Err(at)),
+                    Err(wait) => return Ok(Err(wait)),
                 }
             };
             let ends_at = guest.as_ref().map_or(turn.ends_at, |guest| guest.ends_at);
@@ -306,7 +327,7 @@ impl Crawler {
                 if let Some(guest) = guest {
                     self.release_turn(&guest.host, &guest.turn_id, None).await?;
                 }
-                return Ok(Err(self.now()));
+                return Ok(Err(FetchDecision::TooEarly { at: self.now() }));
             }
             let answer = self
                 .web
@@ -327,7 +348,7 @@ impl Crawler {
                 None => return Ok(Ok(answer)),
             }
         }
-        Ok(Err(self.now()))
+        Ok(Err(FetchDecision::TooEarly { at: self.now() }))
     }
 
     /// Keeps the bytes: an item has 400 KB, and a robots.txt may be larger.
@@ -413,7 +434,10 @@ impl Crawler {
             return Ok(());
         }
         let base = Url::parse(origin).map_err(CloudError::corrupt)?;
-        let offered = rules.sitemaps.iter().filter_map(|text| link(&base, text).ok());
+        let offered = rules
+            .sitemaps
+            .iter()
+            .filter_map(|text| link(&base, text).ok());
         let found: Vec<_> = offered
             .filter(|url| url.origin() == origin && self.rules.reaches(url))
             .map(|url| Found {
@@ -447,12 +471,18 @@ impl Parsed {
     const MOST: usize = 5_000;
 
     fn get(&self, key: &str) -> Option<Arc<Rules>> {
-        let all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let all = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         all.get(key).cloned()
     }
 
     fn keep(&self, key: &str, rules: Rules) -> Arc<Rules> {
-        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut all = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if all.len() >= Self::MOST {
             all.clear();
         }
@@ -483,18 +513,50 @@ mod tests {
             ("User-Agent: *\nAllow: /p\nDisallow: /p/", "/p/1", false),
             ("User-Agent: *\nDisallow:", "/a", true),
             // Groups: the one that names us, all of them, and only that.
-            ("user-agent: FooBot\ndisallow: /a\n\nuser-agent: *\ndisallow: /", "/b", true),
-            ("user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b", "/b", false),
-            ("user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b", "/c", true),
-            ("user-agent: x\nuser-agent: foobot\ndisallow: /a", "/a", false),
+            (
+                "user-agent: FooBot\ndisallow: /a\n\nuser-agent: *\ndisallow: /",
+                "/b",
+                true,
+            ),
+            (
+                "user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b",
+                "/b",
+                false,
+            ),
+            (
+                "user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b",
+                "/c",
+                true,
+            ),
+            (
+                "user-agent: x\nuser-agent: foobot\ndisallow: /a",
+                "/a",
+                false,
+            ),
             ("user-agent: foobot/2.1\ndisallow: /a", "/a", false),
             ("user-agent: foo\ndisallow: /", "/a", true),
-            ("user-agent: foobot\n\nuser-agent: *\ndisallow: /", "/a", false),
+            (
+                "user-agent: foobot\n\nuser-agent: *\ndisallow: /",
+                "/a",
+                false,
+            ),
             ("disallow: /a\nuser-agent: *\ndisallow: /b", "/a", true),
             // What is in between does not end a group.
-            ("user-agent: foobot\nsitemap: http://site.test/s\nfoo: bar\nuser-agent: x\ndisallow: /a", "/a", false),
-            ("\u{feff}user-agent: *\r\ndisallow: /a # no\r\n", "/a", false),
-            ("user-agent *\ndisallow /a\nuser-agent: *\ndisallow: /b", "/a", true),
+            (
+                "user-agent: foobot\nsitemap: http://site.test/s\nfoo: bar\nuser-agent: x\ndisallow: /a",
+                "/a",
+                false,
+            ),
+            (
+                "\u{feff}user-agent: *\r\ndisallow: /a # no\r\n",
+                "/a",
+                false,
+            ),
+            (
+                "user-agent *\ndisallow /a\nuser-agent: *\ndisallow: /b",
+                "/a",
+                true,
+            ),
             // Patterns.
             ("user-agent: *\ndisallow: /*.gif$", "/x/a.gif", false),
             ("user-agent: *\ndisallow: /*.gif$", "/x/a.gif?b", true),
@@ -505,9 +567,21 @@ mod tests {
             ("user-agent: *\ndisallow: /a?q=", "/a?q=1", false),
             ("user-agent: *\ndisallow: *x", "/abx", false),
             // Percent-encoding: section 2.2.2.
-            ("user-agent: *\ndisallow: /foo/bar/%62%61%7A", "/foo/bar/baz", false),
-            ("user-agent: *\ndisallow: /foo/bar/ツ", "/foo/bar/%E3%83%84", false),
-            ("user-agent: *\ndisallow: /foo/bar/%E3%83%84", "/foo/bar/ツ", false),
+            (
+                "user-agent: *\ndisallow: /foo/bar/%62%61%7A",
+                "/foo/bar/baz",
+                false,
+            ),
+            (
+                "user-agent: *\ndisallow: /foo/bar/ツ",
+                "/foo/bar/%E3%83%84",
+                false,
+            ),
+            (
+                "user-agent: *\ndisallow: /foo/bar/%E3%83%84",
+                "/foo/bar/ツ",
+                false,
+            ),
             ("user-agent: *\ndisallow: /a%3cd.html", "/a%3Cd.html", false),
             ("user-agent: *\ndisallow: /a/b", "/a%2Fb", true),
         ] {

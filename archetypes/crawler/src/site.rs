@@ -83,7 +83,11 @@ pub fn page(title: &str, links: &[impl AsRef<str>]) -> Reply {
     let mut body = format!("<!doctype html><title>{title}</title><h1>{title}</h1><ul>");
     for link in links {
         let link = link.as_ref();
-        let _ = write!(body, "<li><a href=\"{}\">{link}</a>", link.replace('&', "&amp;"));
+        let _ = write!(
+            body,
+            "<li><a href=\"{}\">{link}</a>",
+            link.replace('&', "&amp;")
+        );
     }
     Reply::html(body + "</ul>")
 }
@@ -203,10 +207,17 @@ async fn answer(State(inside): State<Arc<Mutex<Inside>>>, request: Request) -> R
     let (parts, _) = request.into_parts();
     let header = |name| {
         let value = parts.headers.get(name);
-        value.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        value
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
     };
     let (host, known) = (header(HOST), header(IF_NONE_MATCH));
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let path = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .to_owned();
     let (reply, number) = {
         let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
         let reply = match inside.replies.get_mut(&format!("{host}{path}")) {

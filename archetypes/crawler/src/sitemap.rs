@@ -50,9 +50,15 @@ mod tests {
              <url><loc>ftp://site.test/x</loc></url></urlset>",
             &base,
         );
-        let urls: Vec<_> = pages.iter().map(|(url, kind)| (url.as_str(), *kind)).collect();
+        let urls: Vec<_> = pages
+            .iter()
+            .map(|(url, kind)| (url.as_str(), *kind))
+            .collect();
         assert_eq!(urls, [("http://site.test/a?x=1&y=2", Kind::Page)]);
-        let lists = links("<sitemapindex><sitemap><loc>/s1.xml</loc></sitemap></sitemapindex>", &base);
+        let lists = links(
+            "<sitemapindex><sitemap><loc>/s1.xml</loc></sitemap></sitemapindex>",
+            &base,
+        );
         assert_eq!(lists[0].0.as_str(), "http://site.test/s1.xml");
         assert_eq!(lists[0].1, Kind::Sitemap);
     }

@@ -105,7 +105,10 @@ async fn received(
 ) -> Result<Message<UrlFrontierState>> {
     let wanted = canonical(&format!("{ORIGIN}{path}"))?.hash();
     let is_it = |message: &Message<UrlFrontierState>| {
-        message.says.as_ref().is_some_and(|says| says.url_hash == wanted)
+        message
+            .says
+            .as_ref()
+            .is_some_and(|says| says.url_hash == wanted)
     };
     loop {
         if let Some(at) = others.iter().position(is_it) {
@@ -127,7 +130,10 @@ async fn claimed(
     }
 }
 
-async fn parsing(crawler: &Crawler, owner: &str) -> Result<(Message<crate::queue::UrlParseRunState>, ParseRun)> {
+async fn parsing(
+    crawler: &Crawler,
+    owner: &str,
+) -> Result<(Message<crate::queue::UrlParseRunState>, ParseRun)> {
     let message = crawler.receive_parse(5).await?.context("no message came")?;
     match crawler.claim_parse(&message, owner).await? {
         ClaimedParse::Run(run) => Ok((message, *run)),
@@ -150,10 +156,15 @@ fn fetched(answer: &Answer, (content_hash, raw_blob_key): (String, String)) -> F
 /// Text of what was fetched, and where it leads.
 async fn read_and_store(crawler: &Crawler, run: &ParseRun) -> Result<(page::Page, String)> {
     let key = run.url.raw_blob_key.clone().unwrap_or_default();
-    let body = crawler.read_blob(&key).await?.context("the bytes are gone")?;
+    let body = crawler
+        .read_blob(&key)
+        .await?
+        .context("the bytes are gone")?;
     let page = page::read(&run.url, &body);
     let hash = run.url.content_hash.clone().unwrap_or_default();
-    let key = crawler.store_text(&hash, serde_json::to_vec(&page.text)?).await?;
+    let key = crawler
+        .store_text(&hash, serde_json::to_vec(&page.text)?)
+        .await?;
     Ok((page, key))
 }
 
@@ -162,7 +173,11 @@ async fn tell(story: &mut Story) -> Result<()> {
     let site = Site::open().await?;
     put_site(&site);
     let web = Web::new(&cloud, site.guard(&["site.test"]), Https::None)?;
-    let rules = Rules { max_depth: 3, delay_ms: 1_000, ..Rules::default() };
+    let rules = Rules {
+        max_depth: 3,
+        delay_ms: 1_000,
+        ..Rules::default()
+    };
     let crawler = Crawler::connect(cloud.clone(), web, rules).await?;
     let mut others = Vec::new();
 
@@ -173,9 +188,11 @@ async fn tell(story: &mut Story) -> Result<()> {
          The row comes first: it is the truth, and the message a hint.",
     );
     let new = story
-        .step("add seed URL", "The home page goes into the frontier.", async {
-            Ok(crawler.add_seed("HTTP://site.test:80/#top").await?)
-        })
+        .step(
+            "add seed URL",
+            "The home page goes into the frontier.",
+            async { Ok(crawler.add_seed("HTTP://site.test:80/#top").await?) },
+        )
         .await?;
     story.check(new == Discovered::New, "one row, under the canonical URL")?;
     let known = story
@@ -183,7 +200,10 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.afresh().add_seed("http://site.test/?utm_source=mail").await?)
         })
         .await?;
-    story.check(known == Discovered::Known, "it is the same URL: no second row, no second message")?;
+    story.check(
+        known == Discovered::Known,
+        "it is the same URL: no second row, no second message",
+    )?;
 
     story.section(
         "May we?",
@@ -191,16 +211,28 @@ async fn tell(story: &mut Story) -> Result<()> {
          its robots.txt, in the host's turn; then all workers know it.",
     );
     let message = story
-        .step("claim URL for fetch", "SQS hides the message for a minute.", async {
-            crawler.receive_frontier(5).await?.context("no message came")
-        })
+        .step(
+            "claim URL for fetch",
+            "SQS hides the message for a minute.",
+            async {
+                crawler
+                    .receive_frontier(5)
+                    .await?
+                    .context("no message came")
+            },
+        )
         .await?;
     let first = story
-        .step("mark URL fetching", "The URL is free, but nobody knows its host.", async {
-            Ok(crawler.claim_fetch(&message, "worker-1").await?)
-        })
+        .step(
+            "mark URL fetching",
+            "The URL is free, but nobody knows its host.",
+            async { Ok(crawler.claim_fetch(&message, "worker-1").await?) },
+        )
         .await?;
-    story.check(matches!(first, ClaimedFetch::NeedsRobots { .. }), "first its robots.txt")?;
+    story.check(
+        matches!(first, ClaimedFetch::NeedsRobots { .. }),
+        "first its robots.txt",
+    )?;
     let asked = story
         .step("read robots.txt", "Taking the turn moves `next_allowed_at` to where the turn would end. The file goes to S3, since an item has 400 KB and a robots.txt may have 500; the rules are in force when the row says so.", async {
             Ok(crawler.fetch_robots(ORIGIN, "worker-1").await?)
@@ -217,7 +249,10 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.claim_fetch(&message, "worker-1").await?)
         })
         .await?;
-    story.check(matches!(early, ClaimedFetch::TooEarly { .. }), "everybody waits")?;
+    story.check(
+        matches!(early, ClaimedFetch::TooEarly { .. }),
+        "everybody waits",
+    )?;
 
     story.section(
         "Two leases in one transaction",
@@ -231,15 +266,22 @@ async fn tell(story: &mut Story) -> Result<()> {
         })
         .await?;
     let held = story
-        .step("mark URL fetching", "The same message, delivered to another worker as well: SQS may do that.", async {
-            Ok(crawler.claim_fetch(&message, "worker-2").await?)
-        })
+        .step(
+            "mark URL fetching",
+            "The same message, delivered to another worker as well: SQS may do that.",
+            async { Ok(crawler.claim_fetch(&message, "worker-2").await?) },
+        )
         .await?;
-    story.check(matches!(held, ClaimedFetch::Held { .. }), "one worker has it")?;
+    story.check(
+        matches!(held, ClaimedFetch::Held { .. }),
+        "one worker has it",
+    )?;
     let answer = story
-        .step("fetch page", "One request. As soon as it is over the turn ends: the next one may come in a second.", async {
-            Ok(crawler.ask_host(&run).await??)
-        })
+        .step(
+            "fetch page",
+            "One request. As soon as it is over the turn ends: the next one may come in a second.",
+            async { Ok(crawler.ask_host(&run).await??) },
+        )
         .await?;
     let stored = story
         .step("store raw HTML", "Under the hash of its bytes, not of its URL: whoever stores it again stores the same thing in the same place.", async {
@@ -252,16 +294,27 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.mark_fetched(&run, &home).await?)
         })
         .await?;
-    story.check(done == Finish::Done, "FETCHED; if the worker dies now, the sweeper sends it to the parsers")?;
+    story.check(
+        done == Finish::Done,
+        "FETCHED; if the worker dies now, the sweeper sends it to the parsers",
+    )?;
     story
-        .step("enqueue parse work", "The next stage gets its message.", async {
-            Ok(crawler.enqueue_parse(&run.url.url_hash, &home.raw_blob_key).await?)
-        })
+        .step(
+            "enqueue parse work",
+            "The next stage gets its message.",
+            async {
+                Ok(crawler
+                    .enqueue_parse(&run.url.url_hash, &home.raw_blob_key)
+                    .await?)
+            },
+        )
         .await?;
     story
-        .step("release fetch claim", "Last: as long as the message is there, nothing is forgotten.", async {
-            Ok(crawler.ack_fetch(&message).await?)
-        })
+        .step(
+            "release fetch claim",
+            "Last: as long as the message is there, nothing is forgotten.",
+            async { Ok(crawler.ack_fetch(&message).await?) },
+        )
         .await?;
 
     story.section(
@@ -281,9 +334,11 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     let children = crawler.children(&run.url, &home_page.links);
     let expanded = story
-        .step("expand frontier", "Four links, four conditional puts, one batch of messages. `utm_source` is gone.", async {
-            Ok(crawler.expand(&children).await?)
-        })
+        .step(
+            "expand frontier",
+            "Four links, four conditional puts, one batch of messages. `utm_source` is gone.",
+            async { Ok(crawler.expand(&children).await?) },
+        )
         .await?;
     story.check(expanded.new == 4, "four URLs more")?;
     let parsed = story
@@ -300,18 +355,29 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.discover(&back).await?)
         })
         .await?;
-    let far = Found { url: canonical("http://site.test/far")?, kind: Kind::Page, depth: 3, redirects: 0, found_on: None };
+    let far = Found {
+        url: canonical("http://site.test/far")?,
+        kind: Kind::Page,
+        depth: 3,
+        redirects: 0,
+        found_on: None,
+    };
     story
-        .step("discover child URL", "Something is found at the end of a long way …", async {
-            Ok(crawler.discover(&far).await?)
-        })
+        .step(
+            "discover child URL",
+            "Something is found at the end of a long way …",
+            async { Ok(crawler.discover(&far).await?) },
+        )
         .await?;
     let nearer = story
         .step("discover child URL", "… and then, by another page, closer. The row takes the shorter way; had it been parsed by then, it would be parsed again, since its links are now within reach.", async {
             Ok(crawler.discover(&Found { depth: 1, ..far.clone() }).await?)
         })
         .await?;
-    story.check(nearer == Discovered::Shortened, "whatever the order, the way is the shortest")?;
+    story.check(
+        nearer == Discovered::Shortened,
+        "whatever the order, the way is the shortest",
+    )?;
 
     story.section(
         "What is not fetched, and what waits",
@@ -321,12 +387,20 @@ async fn tell(story: &mut Story) -> Result<()> {
     cloud.clock().advance(Duration::from_secs(1));
     let private = received(&crawler, &mut others, "/private/x").await?;
     let no = story
-        .step("mark URL fetching", "A forbidden page. Nobody waits for a turn to learn that.", async {
-            Ok(crawler.claim_fetch(&private, "worker-1").await?)
-        })
+        .step(
+            "mark URL fetching",
+            "A forbidden page. Nobody waits for a turn to learn that.",
+            async { Ok(crawler.claim_fetch(&private, "worker-1").await?) },
+        )
         .await?;
-    story.check(matches!(no, ClaimedFetch::Failed { .. }), "FAILED, with the reason")?;
-    story.check(site.hits("site.test/private/x") == 0, "the site's own log says that nobody asked")?;
+    story.check(
+        matches!(no, ClaimedFetch::Failed { .. }),
+        "FAILED, with the reason",
+    )?;
+    story.check(
+        site.hits("site.test/private/x") == 0,
+        "the site's own log says that nobody asked",
+    )?;
     let b = received(&crawler, &mut others, "/b").await?;
     let run = claimed(&crawler, &b, "worker-1").await?;
     let answer = crawler.ask_host(&run).await??;
@@ -336,22 +410,36 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.fetch_later(&run, "status 429", at).await?)
         })
         .await?;
-    story.check(matches!(later, (Finish::Done, After::Retry { .. })), "RETRYING, with no attempt used up")?;
+    story.check(
+        matches!(later, (Finish::Done, After::Retry { .. })),
+        "RETRYING, with no attempt used up",
+    )?;
     cloud.clock().advance(Duration::from_secs(60));
     let gone = received(&crawler, &mut others, "/gone").await?;
     let run = claimed(&crawler, &gone, "worker-1").await?;
     let answer = crawler.ask_host(&run).await??;
     let given_up = story
-        .step("mark retrying/failed", "And a page that is not there: no use in trying again.", async {
-            Ok(crawler.give_up_fetch(&run, &format!("status {}", answer.status)).await?)
-        })
+        .step(
+            "mark retrying/failed",
+            "And a page that is not there: no use in trying again.",
+            async {
+                Ok(crawler
+                    .give_up_fetch(&run, &format!("status {}", answer.status))
+                    .await?)
+            },
+        )
         .await?;
     story.check(given_up == Finish::Done, "FAILED, with the reason")?;
     for done in [&private, &gone, &b] {
         crawler.ack_fetch(done).await?;
     }
     // What was found by a long way is seen to elsewhere.
-    let far_message = Message { says: Some(UrlFrontierState { url_hash: far.url.hash() }), receipt: String::new() };
+    let far_message = Message {
+        says: Some(UrlFrontierState {
+            url_hash: far.url.hash(),
+        }),
+        receipt: String::new(),
+    };
     cloud.clock().advance(Duration::from_secs(1));
     crawler.fetch(&far_message, "worker-1").await?;
 
@@ -369,12 +457,20 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     // /b is through with its second attempt in the meantime.
     cloud.clock().advance(Duration::from_secs(40));
-    let b = Message { says: b.says.clone(), receipt: String::new() };
+    let b = Message {
+        says: b.says.clone(),
+        receipt: String::new(),
+    };
     crawler.fetch(&b, "worker-2").await?;
     crawler.receive_parse(5).await?.context("no message came")?;
     cloud.clock().advance(Duration::from_secs(20));
-    let parsed = crawler.parse(&parse_message(&crawler, "/b").await?, "parser-1").await?;
-    story.check(matches!(parsed, Worked::Parsed { .. }), "(another page was fetched and parsed meanwhile)")?;
+    let parsed = crawler
+        .parse(&parse_message(&crawler, "/b").await?, "parser-1")
+        .await?;
+    story.check(
+        matches!(parsed, Worked::Parsed { .. }),
+        "(another page was fetched and parsed meanwhile)",
+    )?;
     cloud.clock().advance(Duration::from_secs(31));
     let swept = story
         .step("reclaim stalled work", "… and is not heard of again. Past the lease and some grace the row is overdue, and the sweeper sends another message. It finds lost messages the same way.", async {
@@ -384,21 +480,35 @@ async fn tell(story: &mut Story) -> Result<()> {
     story.check(swept.len() == 1, "one URL was stuck")?;
     let again = received(&crawler, &mut others, "/a").await?;
     let heir = story
-        .step("mark URL fetching", "Worker 2 takes the expired lease: fence 2.", async {
-            claimed(&crawler, &again, "worker-2").await
-        })
+        .step(
+            "mark URL fetching",
+            "Worker 2 takes the expired lease: fence 2.",
+            async { claimed(&crawler, &again, "worker-2").await },
+        )
         .await?;
     let answer = crawler.ask_host(&heir).await??;
     let stored = story
-        .step("store raw HTML", "This page has the same bytes as /b, which is through by now: nothing is stored.", async {
-            Ok(crawler.store_raw(&heir.url.url_hash, &answer.content_type, answer.body.clone()).await?)
-        })
+        .step(
+            "store raw HTML",
+            "This page has the same bytes as /b, which is through by now: nothing is stored.",
+            async {
+                Ok(crawler
+                    .store_raw(
+                        &heir.url.url_hash,
+                        &answer.content_type,
+                        answer.body.clone(),
+                    )
+                    .await?)
+            },
+        )
         .await?;
     let twin = fetched(&answer, stored);
     let stale = story
-        .step("mark fetched", "Worker 1 was only slow. It comes back with fence 1, and the fence holds.", async {
-            Ok(crawler.mark_fetched(&dead, &twin).await?)
-        })
+        .step(
+            "mark fetched",
+            "Worker 1 was only slow. It comes back with fence 1, and the fence holds.",
+            async { Ok(crawler.mark_fetched(&dead, &twin).await?) },
+        )
         .await?;
     story.check(stale == Finish::Stale, "a stale worker changes nothing")?;
     let done = story
@@ -409,31 +519,42 @@ async fn tell(story: &mut Story) -> Result<()> {
     story.check(done == Finish::Done, "fetched once")?;
     cloud.clock().advance(Duration::from_secs(31));
     let swept = story
-        .step("reclaim stalled work", "And then it dies, before the parse message. That is found too.", async {
-            Ok(crawler.sweep_stalled(0..SHARDS).await?)
-        })
+        .step(
+            "reclaim stalled work",
+            "And then it dies, before the parse message. That is found too.",
+            async { Ok(crawler.sweep_stalled(0..SHARDS).await?) },
+        )
         .await?;
     story.check(swept.len() == 1, "FETCHED without parse work")?;
     let (message, run) = parsing(&crawler, "parser-1").await?;
     let (twins, key) = story
-        .step("store parsed text", "The text of these bytes is there as well.", async {
-            read_and_store(&crawler, &run).await
-        })
+        .step(
+            "store parsed text",
+            "The text of these bytes is there as well.",
+            async { read_and_store(&crawler, &run).await },
+        )
         .await?;
-    crawler.expand(&crawler.children(&run.url, &twins.links)).await?;
+    crawler
+        .expand(&crawler.children(&run.url, &twins.links))
+        .await?;
     crawler.mark_parsed(&run, &key, 3).await?;
     crawler.ack_parse(&message).await?;
     story
-        .step("reclaim stalled work", "Nothing is stuck any more.", async {
-            Ok(crawler.sweep_stalled(0..SHARDS).await?)
-        })
+        .step(
+            "reclaim stalled work",
+            "Nothing is stuck any more.",
+            async { Ok(crawler.sweep_stalled(0..SHARDS).await?) },
+        )
         .await?;
 
     story.section(
         "A week later",
         "What was parsed can be fetched again, with the validators of the last time.",
     );
-    let row = crawler.read_url(&canonical(ORIGIN)?.hash()).await?.context("no row")?;
+    let row = crawler
+        .read_url(&canonical(ORIGIN)?.hash())
+        .await?
+        .context("no row")?;
     let home_at = row.fetched_at.unwrap_or_default();
     cloud.clock().advance(Duration::from_secs(7 * 86_400));
     let opened = story
@@ -443,9 +564,11 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     story.check(opened == 1, "one page is opened again")?;
     story
-        .step("read robots.txt", "The rules were believed for a day, and are read again.", async {
-            Ok(crawler.fetch_robots(ORIGIN, "worker-1").await?)
-        })
+        .step(
+            "read robots.txt",
+            "The rules were believed for a day, and are read again.",
+            async { Ok(crawler.fetch_robots(ORIGIN, "worker-1").await?) },
+        )
         .await?;
     cloud.clock().advance(Duration::from_secs(1));
     let message = received(&crawler, &mut others, "/").await?;
@@ -455,7 +578,10 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(crawler.ask_host(&run).await??)
         })
         .await?;
-    story.check(answer.status == 304 && answer.body.is_empty(), "not changed, and nothing was sent")?;
+    story.check(
+        answer.status == 304 && answer.body.is_empty(),
+        "not changed, and nothing was sent",
+    )?;
     let all = crawler.all_urls().await?;
     let count = |status| all.iter().filter(|row| row.status == status).count();
     story.check(
@@ -465,11 +591,17 @@ async fn tell(story: &mut Story) -> Result<()> {
 }
 
 /// The parse message of a page, as SQS would bring it again.
-async fn parse_message(crawler: &Crawler, path: &str) -> Result<Message<crate::queue::UrlParseRunState>> {
+async fn parse_message(
+    crawler: &Crawler,
+    path: &str,
+) -> Result<Message<crate::queue::UrlParseRunState>> {
     let url_hash = canonical(&format!("{ORIGIN}{path}"))?.hash();
     let row = crawler.read_url(&url_hash).await?.context("no row")?;
     Ok(Message {
-        says: Some(crate::queue::UrlParseRunState { url_hash, blob_key: row.raw_blob_key.unwrap_or_default() }),
+        says: Some(crate::queue::UrlParseRunState {
+            url_hash,
+            blob_key: row.raw_blob_key.unwrap_or_default(),
+        }),
         receipt: String::new(),
     })
 }

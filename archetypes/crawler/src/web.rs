@@ -6,8 +6,8 @@ use crate::domain::REQUEST_MS;
 use cloud::{Cloud, Millis};
 use futures::StreamExt;
 use reqwest::header::{
-    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION,
-    RETRY_AFTER,
+    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    LOCATION, RETRY_AFTER,
 };
 use reqwest_middleware::ClientWithMiddleware;
 use std::sync::Arc;
@@ -137,10 +137,10 @@ impl Web {
         most: usize,
         now: Millis,
     ) -> Result<Answer, NoAnswer> {
-        let mut request = self
-            .client
-            .get(url.clone())
-            .header(ACCEPT, "text/html, application/xhtml+xml, text/plain, application/xml");
+        let mut request = self.client.get(url.clone()).header(
+            ACCEPT,
+            "text/html, application/xhtml+xml, text/plain, application/xml",
+        );
         if let Some(etag) = &known.etag {
             request = request.header(IF_NONE_MATCH, etag);
         }
@@ -164,7 +164,9 @@ impl Web {
         while let Some(bytes) = body.next().await {
             let bytes = bytes.map_err(|error| no_answer(&error))?;
             let room = most - answer.body.len();
-            answer.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            answer
+                .body
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
             if bytes.len() > room {
                 answer.cut = true;
                 break;

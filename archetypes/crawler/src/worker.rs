@@ -4,7 +4,7 @@
 
 use crate::claim_fetch::{ClaimedFetch, FetchRun};
 use crate::claim_parse::{ClaimedParse, ParseRun};
-use crate::domain::MAX_RETRY_AFTER_MS;
+use crate::domain::{GRACE_MS, MAX_RETRY_AFTER_MS};
 use crate::mark_fetched::{After, Fetched, Finish};
 use crate::mark_parsed::Parsed;
 use crate::page;
@@ -15,6 +15,10 @@ use crate::{ATTEMPTS, Crawler, CrawlerError};
 use cloud::{CloudError, Millis};
 use std::time::Duration;
 use url::Url;
+
+/// How soon a worker looks again whether a host's turn is over, and how late at most.
+const POLL_MS: Millis = 10;
+const MAX_POLL_MS: Millis = 320;
 
 /// What a worker did with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +62,22 @@ impl Crawler {
     ) -> Result<Worked, CrawlerError> {
         // As long as this message is hidden, it is nobody else's: what is waited for in place is less.
         let mut patience = self.rules.patience_ms;
-        for _ in 0..ATTEMPTS {
+        let mut poll = POLL_MS;
+        let mut reads = 0;
+        loop {
             let mut claimed = self.claim_fetch(message, owner).await?;
             if let ClaimedFetch::NeedsRobots { origin } = &claimed {
+                reads += 1;
                 match self.fetch_robots(origin, owner).await? {
-                    Asked::Stored => continue,
+                    // Known now, unless clocks are a day apart.
+                    Asked::Stored if reads < ATTEMPTS => continue,
+                    Asked::Stored => {
+                        claimed = ClaimedFetch::TooEarly {
+                            at: self.now() + GRACE_MS,
+                        }
+                    }
                     Asked::Later { at } => claimed = ClaimedFetch::TooEarly { at },
+                    Asked::Busy { until } => claimed = ClaimedFetch::Busy { until },
                 }
             }
             let worked = match claimed {
@@ -78,6 +92,18 @@ impl Crawler {
                     self.hide_fetch(message, at).await?;
                     return Ok(Worked::TooEarly { at });
                 }
+                ClaimedFetch::Busy { until } => {
+                    // The turn ends any moment. Nobody knows when, so look again, less and less often.
+                    if poll <= patience {
+                        patience -= poll;
+                        tokio::time::sleep(Duration::from_millis(poll as u64)).await;
+                        poll = (poll * 2).min(MAX_POLL_MS);
+                        continue;
+                    }
+                    let at = until.min(self.now() + self.rules.delay_ms.max(1_000));
+                    self.hide_fetch(message, at).await?;
+                    return Ok(Worked::TooEarly { at });
+                }
                 ClaimedFetch::Held { until } => {
                     self.hide_fetch(message, until).await?;
                     return Ok(Worked::Held);
@@ -89,15 +115,16 @@ impl Crawler {
             self.ack_fetch(message).await?;
             return Ok(worked);
         }
-        self.hide_fetch(message, self.now()).await?;
-        Ok(Worked::TooEarly { at: self.now() })
     }
 
     /// Fetches what was claimed, and writes down what came of it.
     pub async fn fetch_run(&self, run: &FetchRun) -> Result<Worked, CrawlerError> {
         if !self.has_time(run.turn_ends_at) {
             // So much time went by since the claim that the request could outlast the turn.
-            let ended = self.fetch_later(run, "no time left in the turn", self.now()).await?;
+            self.release_turn(&run.host, &run.turn_id, None).await?;
+            let ended = self
+                .fetch_later(run, "no time left in the turn", self.now())
+                .await?;
             return Ok(worked(ended, "no time left in the turn"));
         }
         match self.ask_host(run).await? {
@@ -122,7 +149,10 @@ impl Crawler {
         };
         let most = self.rules.max_body;
         let answer = self.web.get(&url, &validators, most, self.now()).await;
-        let asked = answer.as_ref().ok().and_then(|answer| self.asked_for(answer));
+        let asked = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| self.asked_for(answer));
         self.release_turn(&run.host, &run.turn_id, asked).await?;
         Ok(answer)
     }
@@ -191,8 +221,7 @@ impl Crawler {
     ) -> Result<Worked, CrawlerError> {
         let hash = &run.url.url_hash;
         let content_type = answer.content_type;
-        let (content_hash, raw_blob_key) =
-            self.store_raw(hash, &content_type, answer.body).await?;
+        let (content_hash, raw_blob_key) = self.store_raw(hash, &content_type, answer.body).await?;
         let fetched = Fetched {
             http_status: answer.status,
             content_hash,

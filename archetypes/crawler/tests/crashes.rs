@@ -24,7 +24,9 @@ async fn every_crash_point_of_adding_a_seed_recovers() {
         town
     };
     let swept = CrashSweep::of(empty)
-        .action("client", |town| async move { town.crawler.add_seed(HOME).await.unwrap() })
+        .action("client", |town| async move {
+            town.crawler.add_seed(HOME).await.unwrap()
+        })
         // The client does what clients do: it asks again.
         .recovery(|town| async move {
             town.crawler.afresh().add_seed(HOME).await.unwrap();
@@ -86,8 +88,15 @@ async fn every_crash_point_of_a_sweep_recovers() {
     // Discovered, and never sent; fetched, and never sent to the parsers.
     let stuck = || async {
         let desk = ready().await.hold_bytes("dead").await;
-        let (run, fetched) = (desk.fetch_run.clone().unwrap(), desk.fetched.clone().unwrap());
-        desk.town.crawler.mark_fetched(&run, &fetched).await.unwrap();
+        let (run, fetched) = (
+            desk.fetch_run.clone().unwrap(),
+            desk.fetched.clone().unwrap(),
+        );
+        desk.town
+            .crawler
+            .mark_fetched(&run, &fetched)
+            .await
+            .unwrap();
         let found = crawler::Found {
             url: crawler::canonical::canonical(A).unwrap(),
             kind: crawler::domain::Kind::Page,
@@ -140,7 +149,9 @@ async fn every_crash_point_of_a_fetch_that_fails_recovers() {
                 town.invariants().await?;
                 let a = town.crawler.read_url(&hash(A)).await.unwrap();
                 match (town.row(HOME).await.status, a.map(|a| a.status)) {
-                    (crawler::domain::Status::Parsed, Some(crawler::domain::Status::Parsed)) => Ok(()),
+                    (crawler::domain::Status::Parsed, Some(crawler::domain::Status::Parsed)) => {
+                        Ok(())
+                    }
                     other => Err(format!("{other:?}")),
                 }
             })
@@ -213,9 +224,15 @@ async fn a_message_that_comes_again_after_everything_changes_nothing() {
     town.live(3).await;
     let (rows, hits) = (town.rows().await, town.site.log().len());
     for row in &rows {
-        let fetched = town.crawler.fetch(&Town::fetch_message(&row.url), "late").await;
+        let fetched = town
+            .crawler
+            .fetch(&Town::fetch_message(&row.url), "late")
+            .await;
         assert_eq!(fetched.unwrap(), Worked::Echo);
-        let parsed = town.crawler.parse(&Town::parse_message(&row.url), "late").await;
+        let parsed = town
+            .crawler
+            .parse(&Town::parse_message(&row.url), "late")
+            .await;
         assert_eq!(parsed.unwrap(), Worked::Echo);
     }
     assert_eq!(town.rows().await, rows);
@@ -226,12 +243,18 @@ async fn a_message_that_comes_again_after_everything_changes_nothing() {
 async fn a_message_that_nobody_can_read_is_dropped() {
     let town = open().await;
     let beside = town.cloud().beside_tap();
-    let url = beside.sqs().get_queue_url().queue_name(beside.names().queue("frontier"));
+    let url = beside
+        .sqs()
+        .get_queue_url()
+        .queue_name(beside.names().queue("frontier"));
     let url = url.send().await.unwrap().queue_url.unwrap();
     let send = beside.sqs().send_message().queue_url(url);
     send.message_body("not json").send().await.unwrap();
     let message = town.receive_fetch().await.unwrap();
-    assert_eq!(town.crawler.fetch(&message, "w").await.unwrap(), Worked::Echo);
+    assert_eq!(
+        town.crawler.fetch(&message, "w").await.unwrap(),
+        Worked::Echo
+    );
     assert!(town.receive_fetch().await.is_none());
 }
 
@@ -245,9 +268,18 @@ async fn a_frontier_whose_queues_were_lost_is_rebuilt_from_the_table() {
     town.crawler.parse(&message, "w").await.unwrap();
     let beside = town.cloud().beside_tap();
     for queue in ["frontier", "parse"] {
-        let url = beside.sqs().get_queue_url().queue_name(beside.names().queue(queue));
+        let url = beside
+            .sqs()
+            .get_queue_url()
+            .queue_name(beside.names().queue(queue));
         let url = url.send().await.unwrap().queue_url.unwrap();
-        beside.sqs().purge_queue().queue_url(url).send().await.unwrap();
+        beside
+            .sqs()
+            .purge_queue()
+            .queue_url(url)
+            .send()
+            .await
+            .unwrap();
     }
     assert!(town.receive_fetch().await.is_none(), "the queue is empty");
     town.live(3).await;
@@ -268,13 +300,25 @@ async fn whoever_does_not_hear_the_answer_still_has_the_url() {
         let claimed = desk.claim_fetch(&desk.town.crawler, HOME, &owner).await;
         if let ClaimedFetch::Run(run) = claimed {
             had += 1;
-            let ended = desk.town.crawler.fetch_later(&run, "again", desk.town.now()).await;
+            let ended = desk
+                .town
+                .crawler
+                .fetch_later(&run, "again", desk.town.now())
+                .await;
             assert_eq!(ended.unwrap().0, Finish::Done);
-            desk.town.crawler.release_turn(&run.host, &run.turn_id, None).await.unwrap();
+            desk.town
+                .crawler
+                .release_turn(&run.host, &run.turn_id, None)
+                .await
+                .unwrap();
         }
     }
     assert_eq!(had, 6, "{:?}", plan.injected());
-    assert!(plan.injected().values().sum::<usize>() > 3, "{:?}", plan.injected());
+    assert!(
+        plan.injected().values().sum::<usize>() > 3,
+        "{:?}",
+        plan.injected()
+    );
 }
 
 /// Nobody hears anything: what was begun is found by its identity when somebody asks again.
@@ -283,7 +327,9 @@ async fn a_seed_whose_answers_were_all_lost_is_there_once() {
     let town = open().await;
     town.put_small();
     let installed = town.cloud().tap().install(Arc::new(Deaf));
-    let unknown = as_actor("deaf", town.crawler.add_seed(HOME)).await.unwrap_err();
+    let unknown = as_actor("deaf", town.crawler.add_seed(HOME))
+        .await
+        .unwrap_err();
     assert!(unknown.to_string().contains("unknown"), "{unknown}");
     drop(installed);
     // It is there, and was not sent. Asking again finds it known; the sweeper sends it.
@@ -325,7 +371,12 @@ async fn a_crawl_through_faults_of_every_kind_loses_nothing() {
         town.live(4).await;
         town.invariants().await.unwrap();
         for row in town.rows().await {
-            assert!(row.status.is_final(), "seed {seed}: {} is {:?}", row.url, row.status);
+            assert!(
+                row.status.is_final(),
+                "seed {seed}: {} is {:?}",
+                row.url,
+                row.status
+            );
         }
         assert!(faults.injected().values().sum::<usize>() > 10);
     }

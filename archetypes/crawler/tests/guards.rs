@@ -86,7 +86,13 @@ async fn without_the_redirects_more_hops_replace_fewer() {
 }
 
 fn parser_and_finder() -> Desks {
-    leaf_is_crawled(discoverer(deep_parser(Interleave::of(at_the_edge)), "finder", DEEP, 1, 0))
+    leaf_is_crawled(discoverer(
+        deep_parser(Interleave::of(at_the_edge)),
+        "finder",
+        DEEP,
+        1,
+        0,
+    ))
 }
 
 #[tokio::test]
@@ -105,9 +111,14 @@ async fn without_the_depth_a_parser_finishes_with_the_longer_way() {
 async fn without_the_redirects_a_parser_finishes_with_too_many_hops() {
     // The last hop that is allowed leads to a redirect; a straight way to it is found meanwhile.
     let edge = || async {
-        let town = open_with(Rules { max_redirects: 2, ..rules() }).await;
+        let town = open_with(Rules {
+            max_redirects: 2,
+            ..rules()
+        })
+        .await;
         town.site.put("site.test/deep", Reply::redirect("/leaf"));
-        town.site.put("site.test/leaf", crawler::site::page("Leaf", &["/deep"]));
+        town.site
+            .put("site.test/leaf", crawler::site::page("Leaf", &["/deep"]));
         let hop = crawler::Found {
             url: crawler::canonical::canonical(DEEP).unwrap(),
             kind: crawler::domain::Kind::Page,
@@ -116,7 +127,10 @@ async fn without_the_redirects_a_parser_finishes_with_too_many_hops() {
             found_on: None,
         };
         town.crawler.discover(&hop).await.unwrap();
-        town.crawler.fetch(&Town::fetch_message(DEEP), "setup").await.unwrap();
+        town.crawler
+            .fetch(&Town::fetch_message(DEEP), "setup")
+            .await
+            .unwrap();
         desk_of(town)
     };
     let actors = discoverer(deep_parser(Interleave::of(edge)), "finder", DEEP, 1, 0);
@@ -133,8 +147,14 @@ async fn without_the_fence_two_claims_have_the_same_one() {
         let desk = ready().await.hold_fetch("before").await;
         let run = desk.fetch_run.clone().unwrap();
         let crawler = &desk.town.crawler;
-        crawler.fetch_later(&run, "later", desk.town.now()).await.unwrap();
-        crawler.release_turn(&run.host, &run.turn_id, None).await.unwrap();
+        crawler
+            .fetch_later(&run, "later", desk.town.now())
+            .await
+            .unwrap();
+        crawler
+            .release_turn(&run.host, &run.turn_id, None)
+            .await
+            .unwrap();
         desk
     };
     let actors = Interleave::of(waiting).actor("one", |desk: Arc<Desk>| async move {
@@ -142,13 +162,24 @@ async fn without_the_fence_two_claims_have_the_same_one() {
         if let ClaimedFetch::Run(run) = &claimed {
             desk.claimed_fence(run.url.fence);
             let crawler = &desk.town.crawler;
-            crawler.release_turn(&run.host, &run.turn_id, None).await.unwrap();
-            crawler.fetch_later(run, "later", desk.town.now()).await.unwrap();
+            crawler
+                .release_turn(&run.host, &run.turn_id, None)
+                .await
+                .unwrap();
+            crawler
+                .fetch_later(run, "later", desk.town.now())
+                .await
+                .unwrap();
         }
         told_fetch(&claimed)
     });
     let actors = end_well(claimer(actors, "other", HOME));
-    breaks(actors, urls().without("fence = :seen"), "two claims have one fence").await;
+    breaks(
+        actors,
+        urls().without("fence = :seen"),
+        "two claims have one fence",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -160,14 +191,26 @@ async fn without_the_status_what_was_fetched_is_claimed_again() {
             other => Ok(other),
         }
     });
-    breaks(actors, urls().without("#status = :was"), "first done, second has it").await;
+    breaks(
+        actors,
+        urls().without("#status = :was"),
+        "first done, second has it",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn without_the_turn_two_workers_ask_a_host_at_one_moment() {
-    let slowly = || two_of_a_host(Rules { delay_ms: SECOND, ..rules() });
+    let slowly = || {
+        two_of_a_host(Rules {
+            delay_ms: SECOND,
+            ..rules()
+        })
+    };
     let actors = asked_once(asker(asker(Interleave::of(slowly), "one", A), "other", B));
-    let weaken = hosts().containing("pages <").without("next_allowed_at <= :now");
+    let weaken = hosts()
+        .containing("pages <")
+        .without("next_allowed_at <= :now");
     breaks(actors, weaken, "asked 2 times at one moment").await;
 }
 
@@ -181,13 +224,29 @@ async fn without_the_turn_a_second_attempt_asks_a_host_out_of_turn() {
             panic!("{claimed:?}");
         };
         let crawler = &desk.town.crawler;
-        crawler.fetch_later(&run, "later", desk.town.now()).await.unwrap();
-        crawler.release_turn(&run.host, &run.turn_id, None).await.unwrap();
-        let rules = Rules { delay_ms: SECOND, ..rules() };
-        desk_of(Town { crawler: crawler.with_rules(rules), site: desk.town.site })
+        crawler
+            .fetch_later(&run, "later", desk.town.now())
+            .await
+            .unwrap();
+        crawler
+            .release_turn(&run.host, &run.turn_id, None)
+            .await
+            .unwrap();
+        let rules = Rules {
+            delay_ms: SECOND,
+            ..rules()
+        };
+        desk_of(Town {
+            crawler: crawler.with_rules(rules),
+            site: desk.town.site,
+        })
     };
     let actors = asked_once(asker(asker(Interleave::of(slowly), "again", A), "new", B));
-    let weaken = Arc::new(hosts().containing("next_allowed_at").without("next_allowed_at <= :now"));
+    let weaken = Arc::new(
+        hosts()
+            .containing("next_allowed_at")
+            .without("next_allowed_at <= :now"),
+    );
     let under = Arc::clone(&weaken);
     // Only the one that is not counted: the guard of a first fetch stays as it is.
     let only = move || Arc::new(NotCounted(Arc::clone(&under)));
@@ -214,7 +273,12 @@ impl cloud::tap::Plan for NotCounted {
 
 #[tokio::test]
 async fn without_the_count_a_host_gives_more_pages_than_it_should() {
-    let one_page = || two_of_a_host(Rules { pages_per_host: 1, ..rules() });
+    let one_page = || {
+        two_of_a_host(Rules {
+            pages_per_host: 1,
+            ..rules()
+        })
+    };
     let actors = asker(asker(Interleave::of(one_page), "one", A), "other", B);
     let checked = actors.check(|desk, told| async move {
         match pages_asked(&desk.town) {
@@ -222,7 +286,12 @@ async fn without_the_count_a_host_gives_more_pages_than_it_should() {
             pages => Err(format!("{pages} pages of a host that has one")),
         }
     });
-    breaks(checked, hosts().without("pages < :most"), "2 pages of a host that has one").await;
+    breaks(
+        checked,
+        hosts().without("pages < :most"),
+        "2 pages of a host that has one",
+    )
+    .await;
 }
 
 // The host's turn.
@@ -247,7 +316,10 @@ async fn without_its_guard_a_late_release_opens_the_host_under_another() {
     let actors = Interleave::of(held).actor("first", |desk: Arc<Desk>| async move {
         let run = desk.fetch_run.clone().unwrap();
         let crawler = &desk.town.crawler;
-        crawler.release_turn(&run.host, &run.turn_id, None).await.unwrap();
+        crawler
+            .release_turn(&run.host, &run.turn_id, None)
+            .await
+            .unwrap();
         "released".to_owned()
     });
     let checked = taker(actors).check(|desk, told| async move {
@@ -267,16 +339,28 @@ async fn without_its_guard_old_rules_replace_newer_ones() {
     let unknown = || async {
         let town = small().await;
         let (old, new) = ("User-agent: *\nAllow: /", "User-agent: *\nDisallow: /");
-        town.site.put_all("site.test/robots.txt", vec![Reply::text(old), Reply::text(new)]);
+        town.site.put_all(
+            "site.test/robots.txt",
+            vec![Reply::text(old), Reply::text(new)],
+        );
         desk_of(town)
     };
     let slow = robots_reader(Interleave::of(unknown), "slow");
     let actors = slow.actor("quick", |desk| async move {
-        let asked = desk.late.fetch_robots("http://site.test", "quick").await.unwrap();
+        let asked = desk
+            .late
+            .fetch_robots("http://site.test", "quick")
+            .await
+            .unwrap();
         format!("{asked:?}").to_lowercase()
     });
     let checked = actors.check(|desk, told| async move {
-        let key = desk.town.policy("http://site.test").await.robots_key.unwrap();
+        let key = desk
+            .town
+            .policy("http://site.test")
+            .await
+            .robots_key
+            .unwrap();
         let stored = desk.town.crawler.read_blob(&key).await.unwrap().unwrap();
         let reads = desk.town.site.hits("site.test/robots.txt");
         match reads == 2 && stored.ends_with(b"Allow: /") && !stored.ends_with(b"Disallow: /") {
@@ -314,14 +398,21 @@ async fn without_the_status_what_was_given_up_comes_back() {
             false => Ok(told),
         }
     });
-    let weaken = urls().containing(":fetching").without("#status = :fetching");
+    let weaken = urls()
+        .containing(":fetching")
+        .without("#status = :fetching");
     breaks(checked, weaken, "it is Fetched").await;
 }
 
 fn parse_finisher(desks: Desks) -> Desks {
     desks.actor("first", |desk| async move {
         let run = desk.parse_run.clone().unwrap();
-        let marked = desk.town.crawler.mark_parsed(&run, "some/text.json", 3).await.unwrap();
+        let marked = desk
+            .town
+            .crawler
+            .mark_parsed(&run, "some/text.json", 3)
+            .await
+            .unwrap();
         format!("{marked:?}").to_lowercase()
     })
 }
@@ -359,7 +450,12 @@ async fn without_the_fence_a_slow_parser_finishes_what_another_parses() {
 async fn without_the_status_what_was_parsed_is_claimed_again() {
     let held = || async { ready().await.hold_parse("first").await };
     let actors = not_both(parse_taker(parse_finisher(Interleave::of(held))));
-    breaks(actors, urls().without("#status = :was"), "first done, second has it").await;
+    breaks(
+        actors,
+        urls().without("#status = :was"),
+        "first done, second has it",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -382,7 +478,12 @@ async fn without_the_fence_two_parsers_have_the_same_one() {
             _ => Ok(label(&told)),
         }
     });
-    breaks(actors, urls().without("fence = :seen"), "two parsers have it").await;
+    breaks(
+        actors,
+        urls().without("fence = :seen"),
+        "two parsers have it",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -439,14 +540,28 @@ async fn without_the_status_a_sweeper_moves_what_has_ended_in_the_same_milliseco
     // Its time to be looked at is the very moment in which it fails.
     let overdue = || async {
         let desk = ready().await;
-        desk.town.site.put("site.test/robots.txt", Reply::text("User-agent: *\nDisallow: /"));
+        desk.town.site.put(
+            "site.test/robots.txt",
+            Reply::text("User-agent: *\nDisallow: /"),
+        );
         desk.town.advance(crawler::domain::ROBOTS_MS);
-        desk.town.crawler.fetch_robots("http://site.test", "setup").await.unwrap();
+        desk.town
+            .crawler
+            .fetch_robots("http://site.test", "setup")
+            .await
+            .unwrap();
         desk.town.crawler.sweep(&hash(HOME)).await.unwrap();
         let due = desk.town.row(HOME).await.lane_at;
         desk.town.advance(due - desk.town.now());
-        desk.town.crawler.fetch_robots("http://site.test", "setup").await.unwrap();
-        Desk { late: desk.town.ahead(0), ..desk }
+        desk.town
+            .crawler
+            .fetch_robots("http://site.test", "setup")
+            .await
+            .unwrap();
+        Desk {
+            late: desk.town.ahead(0),
+            ..desk
+        }
     };
     let actors = sweeper(claimer(Interleave::of(overdue), "worker", HOME));
     let checked = actors.check(|desk, told| async move {
@@ -456,7 +571,9 @@ async fn without_the_status_a_sweeper_moves_what_has_ended_in_the_same_milliseco
             false => Ok(label(&told)),
         }
     });
-    let weaken = urls().containing("lane_at = :due").without("#status = :seen");
+    let weaken = urls()
+        .containing("lane_at = :due")
+        .without("#status = :seen");
     breaks(checked, weaken, "it has failed, at a time to come").await;
 }
 
@@ -468,7 +585,12 @@ async fn without_its_guard_a_second_storer_forgets_the_text() {
 
 #[tokio::test]
 async fn without_the_status_two_who_recrawl_both_send() {
-    breaks(recrawlers(), urls().without("#status = :parsed"), "2 messages").await;
+    breaks(
+        recrawlers(),
+        urls().without("#status = :parsed"),
+        "2 messages",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -480,7 +602,11 @@ async fn without_the_fence_a_page_just_recrawled_is_recrawled_again() {
         desk
     };
     let actors = Interleave::of(parsed).actor("slow", |desk: Arc<Desk>| async move {
-        let opened = desk.town.crawler.reopen(&hash(HOME), desk.town.now() - SECOND).await;
+        let opened = desk
+            .town
+            .crawler
+            .reopen(&hash(HOME), desk.town.now() - SECOND)
+            .await;
         opened.unwrap().to_string()
     });
     // Another one recrawls it, to the end: its calls are not held.
@@ -488,9 +614,18 @@ async fn without_the_fence_a_page_just_recrawled_is_recrawled_again() {
         // A call of its own, so that it has a place in the order.
         desk.town.crawler.read_url(&hash(HOME)).await.unwrap();
         let beside = desk.town.crawler.on(desk.town.cloud().beside_tap());
-        beside.reopen(&hash(HOME), desk.town.now() - SECOND).await.unwrap();
-        let fetched = beside.fetch(&Town::fetch_message(HOME), "quick").await.unwrap();
-        beside.parse(&Town::parse_message(HOME), "quick").await.unwrap();
+        beside
+            .reopen(&hash(HOME), desk.town.now() - SECOND)
+            .await
+            .unwrap();
+        let fetched = beside
+            .fetch(&Town::fetch_message(HOME), "quick")
+            .await
+            .unwrap();
+        beside
+            .parse(&Town::parse_message(HOME), "quick")
+            .await
+            .unwrap();
         word(&fetched)
     });
     let checked = actors.check(|desk, told| async move {
@@ -500,5 +635,10 @@ async fn without_the_fence_a_page_just_recrawled_is_recrawled_again() {
             false => Ok(label(&told)),
         }
     });
-    breaks(checked, urls().containing(":parsed").without("fence = :fence"), "opened again").await;
+    breaks(
+        checked,
+        urls().containing(":parsed").without("fence = :fence"),
+        "opened again",
+    )
+    .await;
 }

@@ -20,7 +20,10 @@ async fn town() -> Town {
 
 async fn send(town: &Town, url: &str) {
     let beside = town.cloud().beside_tap();
-    let queue = beside.sqs().get_queue_url().queue_name(beside.names().queue("frontier"));
+    let queue = beside
+        .sqs()
+        .get_queue_url()
+        .queue_name(beside.names().queue("frontier"));
     let queue = queue.send().await.unwrap().queue_url.unwrap();
     let body = format!("{{\"url_hash\":\"{}\"}}", hash(url));
     let send = town.cloud().sqs().send_message().queue_url(queue);
@@ -30,7 +33,15 @@ async fn send(town: &Town, url: &str) {
 /// Row 8. The documents' discovery: PutItem if attribute_not_exists(pk); on success, SendMessage.
 async fn naive_discover(town: &Town, url: &str) {
     let now = town.now();
-    let row = UrlMetadataState::discovered(&canonical(url).unwrap(), Kind::Page, 0, 0, None, town.cloud().ids().next("find"), now);
+    let row = UrlMetadataState::discovered(
+        &canonical(url).unwrap(),
+        Kind::Page,
+        0,
+        0,
+        None,
+        town.cloud().ids().next("find"),
+        now,
+    );
     let cloud = town.cloud();
     let put = cloud
         .dynamodb()
@@ -77,7 +88,9 @@ async fn row_8_a_url_whose_discoverer_dies_before_the_send_is_never_crawled() {
 #[tokio::test]
 async fn row_8_ours_is_sent_by_the_sweeper() {
     CrashSweep::of(town)
-        .action("discoverer", |town| async move { town.crawler.add_seed(HOME).await.unwrap() })
+        .action("discoverer", |town| async move {
+            town.crawler.add_seed(HOME).await.unwrap()
+        })
         .recovery(|town| async move {
             town.crawler.afresh().add_seed(HOME).await.unwrap();
             town.live(3).await;
@@ -158,7 +171,10 @@ async fn a_page_marked_parsed_before_its_links_are_expanded_loses_them() {
         .action("parser", |desk| async move {
             let run = desk.parse_run.clone().unwrap();
             let crawler = &desk.town.crawler;
-            let body = crawler.read_blob(run.url.raw_blob_key.as_ref().unwrap()).await.unwrap();
+            let body = crawler
+                .read_blob(run.url.raw_blob_key.as_ref().unwrap())
+                .await
+                .unwrap();
             let page = crawler::page::read(&run.url, &body.unwrap());
             let hash = run.url.content_hash.clone().unwrap();
             let text = serde_json::to_vec(&page.text).unwrap();

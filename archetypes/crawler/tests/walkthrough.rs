@@ -3,6 +3,8 @@
 
 #[tokio::test]
 async fn the_transcript_equals_the_committed_one() {
-    let transcript = walkthrough::walk_for_tests(&crawler::archetype()).await.unwrap();
+    let transcript = walkthrough::walk_for_tests(&crawler::archetype())
+        .await
+        .unwrap();
     expectorate::assert_contents("tests/walkthrough.txt", &transcript.text());
 }

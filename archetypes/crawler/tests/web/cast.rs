@@ -91,7 +91,10 @@ impl Desk {
     /// Fetches the home page, and claims its parse.
     pub async fn hold_parse(mut self, owner: &str) -> Self {
         let message = Town::fetch_message(HOME);
-        assert_eq!(self.town.crawler.fetch(&message, owner).await.unwrap(), Worked::Fetched);
+        assert_eq!(
+            self.town.crawler.fetch(&message, owner).await.unwrap(),
+            Worked::Fetched
+        );
         match self.claim_parse(&self.town.crawler, HOME, owner).await {
             ClaimedParse::Run(run) => self.parse_run = Some(*run),
             other => panic!("{other:?}"),
@@ -109,7 +112,7 @@ pub fn told_fetch(claimed: &ClaimedFetch) -> String {
         ClaimedFetch::Run(_) => "has it".to_owned(),
         ClaimedFetch::Echo => "echo".to_owned(),
         ClaimedFetch::Held { .. } => "held".to_owned(),
-        ClaimedFetch::TooEarly { .. } => "too early".to_owned(),
+        ClaimedFetch::TooEarly { .. } | ClaimedFetch::Busy { .. } => "too early".to_owned(),
         ClaimedFetch::NeedsRobots { .. } => "needs robots".to_owned(),
         ClaimedFetch::Failed { reason } => reason.clone(),
     }
@@ -217,10 +220,15 @@ pub fn discoverer(
 /// Reads a host's robots.txt.
 pub fn robots_reader(actors: Desks, name: &'static str) -> Desks {
     actors.actor(name, move |desk| async move {
-        let asked = desk.town.crawler.fetch_robots("http://site.test", name).await.unwrap();
+        let asked = desk
+            .town
+            .crawler
+            .fetch_robots("http://site.test", name)
+            .await
+            .unwrap();
         match asked {
             Asked::Stored => "stored".to_owned(),
-            Asked::Later { .. } => "later".to_owned(),
+            Asked::Later { .. } | Asked::Busy { .. } => "later".to_owned(),
         }
     })
 }
@@ -231,9 +239,15 @@ pub async fn two_of_a_host(rules: Rules) -> Desk {
     let town = open_with(rules).await;
     town.put_small();
     for path in ["a", "b"] {
-        town.crawler.add_seed(&format!("{HOME}{path}")).await.unwrap();
+        town.crawler
+            .add_seed(&format!("{HOME}{path}"))
+            .await
+            .unwrap();
     }
-    town.crawler.fetch_robots("http://site.test", "setup").await.unwrap();
+    town.crawler
+        .fetch_robots("http://site.test", "setup")
+        .await
+        .unwrap();
     town.advance(SECOND);
     desk_of(town)
 }
@@ -243,7 +257,11 @@ pub const B: &str = "http://site.test/b";
 
 /// How often pages were asked for, without the robots.txt.
 pub fn pages_asked(town: &Town) -> usize {
-    town.site.log().iter().filter(|hit| hit.path != "/robots.txt").count()
+    town.site
+        .log()
+        .iter()
+        .filter(|hit| hit.path != "/robots.txt")
+        .count()
 }
 
 /// With the clock standing still, a host that is to be left alone is asked once.
@@ -258,7 +276,11 @@ pub fn asked_once(actors: Desks) -> Desks {
 
 /// `deep` is at the end of the reach, so that its link to `leaf` is not followed; it has been fetched.
 pub async fn at_the_edge() -> Desk {
-    let town = open_with(Rules { max_depth: 3, ..rules() }).await;
+    let town = open_with(Rules {
+        max_depth: 3,
+        ..rules()
+    })
+    .await;
     town.site.put("site.test/deep", page("Deep", &["/leaf"]));
     town.site.put("site.test/leaf", page("Leaf", &["/deep"]));
     let deep = Found {
@@ -270,7 +292,10 @@ pub async fn at_the_edge() -> Desk {
     };
     town.crawler.discover(&deep).await.unwrap();
     let message = Town::fetch_message(DEEP);
-    assert_eq!(town.crawler.fetch(&message, "setup").await.unwrap(), Worked::Fetched);
+    assert_eq!(
+        town.crawler.fetch(&message, "setup").await.unwrap(),
+        Worked::Fetched
+    );
     desk_of(town)
 }
 
@@ -281,7 +306,15 @@ pub const LEAF: &str = "http://site.test/leaf";
 pub fn deep_parser(actors: Desks) -> Desks {
     actors.actor("parser", |desk| async move {
         let message = Town::parse_message(DEEP);
-        word(&desk.town.crawler.afresh().parse(&message, "parser").await.unwrap())
+        word(
+            &desk
+                .town
+                .crawler
+                .afresh()
+                .parse(&message, "parser")
+                .await
+                .unwrap(),
+        )
     })
 }
 
@@ -334,12 +367,17 @@ pub async fn stored_once(town: &Town) -> Result<String, String> {
 /// Two have the same bytes; one of them is through with the text as well.
 pub fn two_storers() -> Desks {
     let actors = Interleave::of(ready).actor("one", |desk: std::sync::Arc<Desk>| async move {
-        let stored = desk.town.crawler.store_raw("one", "text/html", b"<p>same".to_vec());
+        let stored = desk
+            .town
+            .crawler
+            .store_raw("one", "text/html", b"<p>same".to_vec());
         stored.await.unwrap().0
     });
     let actors = actors.actor("other", |desk| async move {
         let crawler = &desk.town.crawler;
-        let stored = crawler.store_raw("other", "text/html", b"<p>same".to_vec()).await;
+        let stored = crawler
+            .store_raw("other", "text/html", b"<p>same".to_vec())
+            .await;
         let (hash, _) = stored.unwrap();
         crawler.store_text(&hash, b"{}".to_vec()).await.unwrap()
     });

@@ -75,14 +75,21 @@ pub async fn small() -> Town {
 /// The same, and the host's rules are known already.
 pub async fn small_known() -> Town {
     let town = small().await;
-    town.crawler.fetch_robots("http://site.test", "setup").await.unwrap();
+    town.crawler
+        .fetch_robots("http://site.test", "setup")
+        .await
+        .unwrap();
     town
 }
 
 impl Town {
     pub fn put_small(&self) {
-        self.site.put("site.test/robots.txt", Reply::text("User-agent: *\nDisallow: /no\n"));
-        self.site.put("site.test/", page("Home", &["/a", "/b", "/no"]));
+        self.site.put(
+            "site.test/robots.txt",
+            Reply::text("User-agent: *\nDisallow: /no\n"),
+        );
+        self.site
+            .put("site.test/", page("Home", &["/a", "/b", "/no"]));
         self.site.put("site.test/a", page("A", &["/", "/b"]));
         self.site.put("site.test/b", page("B", &["/a"]));
         self.site.put("site.test/no", page("No", &["/"]));
@@ -93,7 +100,9 @@ impl Town {
     }
 
     pub fn advance(&self, ms: Millis) {
-        self.cloud().clock().advance(Duration::from_millis(ms as u64));
+        self.cloud()
+            .clock()
+            .advance(Duration::from_millis(ms as u64));
     }
 
     /// The same crawler by a clock that is ahead.
@@ -128,7 +137,9 @@ impl Town {
     /// A message as if SQS had delivered it: it may do so at any time, and its receipt may be old.
     pub fn fetch_message(url: &str) -> Message<UrlFrontierState> {
         Message {
-            says: Some(UrlFrontierState { url_hash: hash(url) }),
+            says: Some(UrlFrontierState {
+                url_hash: hash(url),
+            }),
             receipt: "an old receipt".to_owned(),
         }
     }
@@ -215,8 +226,18 @@ impl Town {
     pub async fn blobs(&self) -> Vec<String> {
         let beside = self.cloud().beside_tap();
         let bucket = beside.names().bucket("artifacts");
-        let listed = beside.s3().list_objects_v2().bucket(bucket).send().await.unwrap();
-        listed.contents().iter().filter_map(|object| object.key.clone()).collect()
+        let listed = beside
+            .s3()
+            .list_objects_v2()
+            .bucket(bucket)
+            .send()
+            .await
+            .unwrap();
+        listed
+            .contents()
+            .iter()
+            .filter_map(|object| object.key.clone())
+            .collect()
     }
 
     /// Everything that must hold, however the story went.
@@ -233,21 +254,39 @@ impl Town {
                 Status::Failed => "failed",
                 _ => "watch",
             };
-            ensure(row.lane.starts_with(lane), format!("{url} is {:?} in {}", row.status, row.lane))?;
-            if matches!(row.status, Status::Fetched | Status::Parsing | Status::Parsed) {
+            ensure(
+                row.lane.starts_with(lane),
+                format!("{url} is {:?} in {}", row.status, row.lane),
+            )?;
+            if matches!(
+                row.status,
+                Status::Fetched | Status::Parsing | Status::Parsed
+            ) {
                 let raw = row.raw_blob_key.clone().unwrap_or_default();
-                ensure(blobs.contains(&raw), format!("{url} is {:?}, and its bytes are not there", row.status))?;
+                ensure(
+                    blobs.contains(&raw),
+                    format!("{url} is {:?}, and its bytes are not there", row.status),
+                )?;
             }
             if row.status == Status::Parsed {
                 let text = row.text_blob_key.clone().unwrap_or_default();
-                ensure(blobs.contains(&text), format!("{url} is PARSED, and its text is not there"))?;
+                ensure(
+                    blobs.contains(&text),
+                    format!("{url} is PARSED, and its text is not there"),
+                )?;
             }
             if row.status == Status::Failed {
-                ensure(row.reason.is_some(), format!("{url} failed without a reason"))?;
+                ensure(
+                    row.reason.is_some(),
+                    format!("{url} failed without a reason"),
+                )?;
             }
         }
         for hit in self.site.log() {
-            ensure(!hit.path.starts_with("/no"), format!("{} was asked for", hit.path))?;
+            ensure(
+                !hit.path.starts_with("/no"),
+                format!("{} was asked for", hit.path),
+            )?;
         }
         Ok(())
     }
@@ -292,6 +331,9 @@ pub fn word(worked: &Worked) -> String {
 
 /// `one fetched, other held`.
 pub fn label(told: &[(&'static str, String)]) -> String {
-    let words: Vec<_> = told.iter().map(|(who, did)| format!("{who} {did}")).collect();
+    let words: Vec<_> = told
+        .iter()
+        .map(|(who, did)| format!("{who} {did}"))
+        .collect();
     words.join(", ")
 }
