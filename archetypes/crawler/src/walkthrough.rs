@@ -21,6 +21,7 @@ use crate::web::{Answer, Https};
 use crate::worker::Worked;
 use crate::{Crawler, Rules, Web};
 use anyhow::{Context, Result, bail};
+use cloud::Cloud;
 use std::time::Duration;
 use walkthrough::{Archetype, Resource, Skew, Story, Workload, share};
 
@@ -168,6 +169,15 @@ async fn read_and_store(crawler: &Crawler, run: &ParseRun) -> Result<(page::Page
     Ok((page, key))
 }
 
+/// Where the story plays.
+struct Scene {
+    crawler: Crawler,
+    cloud: Cloud,
+    site: Site,
+    /// Messages that came before their turn in the story.
+    others: Vec<Message<UrlFrontierState>>,
+}
+
 async fn tell(story: &mut Story) -> Result<()> {
     let cloud = story.cloud().clone();
     let site = Site::open().await?;
@@ -179,8 +189,23 @@ async fn tell(story: &mut Story) -> Result<()> {
         ..Rules::default()
     };
     let crawler = Crawler::connect(cloud.clone(), web, rules).await?;
-    let mut others = Vec::new();
+    let mut scene = Scene {
+        crawler,
+        cloud,
+        site,
+        others: Vec::new(),
+    };
+    // Each part in a box of its own: together they are more than a small stack holds.
+    Box::pin(first_page(story, &mut scene)).await?;
+    Box::pin(its_links(story, &mut scene)).await?;
+    Box::pin(not_fetched(story, &mut scene)).await?;
+    Box::pin(a_death(story, &mut scene)).await?;
+    Box::pin(a_week_later(story, &mut scene)).await
+}
 
+/// A seed, its host's rules, and its fetch.
+async fn first_page(story: &mut Story, scene: &mut Scene) -> Result<()> {
+    let Scene { crawler, cloud, .. } = scene;
     story.section(
         "A seed",
         "The site is served by this crate, on loopback; `site.test` leads there because an allow-list says \
@@ -262,7 +287,7 @@ async fn tell(story: &mut Story) -> Result<()> {
     cloud.clock().advance(Duration::from_secs(1));
     let run = story
         .step("mark URL fetching", "A second later.", async {
-            claimed(&crawler, &message, "worker-1").await
+            claimed(crawler, &message, "worker-1").await
         })
         .await?;
     let held = story
@@ -316,7 +341,12 @@ async fn tell(story: &mut Story) -> Result<()> {
             async { Ok(crawler.ack_fetch(&message).await?) },
         )
         .await?;
+    Ok(())
+}
 
+/// The same page is parsed.
+async fn its_links(story: &mut Story, scene: &mut Scene) -> Result<()> {
+    let Scene { crawler, .. } = scene;
     story.section(
         "From a page to its links",
         "The same again with a parser: message, lease, work, mark. The links come before the mark; the \
@@ -324,12 +354,12 @@ async fn tell(story: &mut Story) -> Result<()> {
     );
     let (message, run) = story
         .step("claim parse run", "PARSING, with the next fence.", async {
-            parsing(&crawler, "parser-1").await
+            parsing(crawler, "parser-1").await
         })
         .await?;
     let (home_page, text_key) = story
         .step("store parsed text", "Title and text.", async {
-            read_and_store(&crawler, &run).await
+            read_and_store(crawler, &run).await
         })
         .await?;
     let children = crawler.children(&run.url, &home_page.links);
@@ -378,14 +408,24 @@ async fn tell(story: &mut Story) -> Result<()> {
         nearer == Discovered::Shortened,
         "whatever the order, the way is the shortest",
     )?;
+    Ok(())
+}
 
+/// A page that is forbidden, one that waits, and one that is gone.
+async fn not_fetched(story: &mut Story, scene: &mut Scene) -> Result<()> {
+    let Scene {
+        crawler,
+        cloud,
+        site,
+        others,
+    } = scene;
     story.section(
         "What is not fetched, and what waits",
         "A page that robots.txt forbids fails without a request. A host that says \"later\" is left alone \
          for as long as it says, and the attempt is not counted.",
     );
     cloud.clock().advance(Duration::from_secs(1));
-    let private = received(&crawler, &mut others, "/private/x").await?;
+    let private = received(crawler, others, "/private/x").await?;
     let no = story
         .step(
             "mark URL fetching",
@@ -401,8 +441,8 @@ async fn tell(story: &mut Story) -> Result<()> {
         site.hits("site.test/private/x") == 0,
         "the site's own log says that nobody asked",
     )?;
-    let b = received(&crawler, &mut others, "/b").await?;
-    let run = claimed(&crawler, &b, "worker-1").await?;
+    let b = received(crawler, others, "/b").await?;
+    let run = claimed(crawler, &b, "worker-1").await?;
     let answer = crawler.ask_host(&run).await??;
     let later = story
         .step("mark retrying/failed", "429 with Retry-After: 60. The host has been closed for a minute with the end of the turn; now the URL waits as well.", async {
@@ -415,8 +455,8 @@ async fn tell(story: &mut Story) -> Result<()> {
         "RETRYING, with no attempt used up",
     )?;
     cloud.clock().advance(Duration::from_secs(60));
-    let gone = received(&crawler, &mut others, "/gone").await?;
-    let run = claimed(&crawler, &gone, "worker-1").await?;
+    let gone = received(crawler, others, "/gone").await?;
+    let run = claimed(crawler, &gone, "worker-1").await?;
     let answer = crawler.ask_host(&run).await??;
     let given_up = story
         .step(
@@ -436,36 +476,48 @@ async fn tell(story: &mut Story) -> Result<()> {
     // What was found by a long way is seen to elsewhere.
     let far_message = Message {
         says: Some(UrlFrontierState {
-            url_hash: far.url.hash(),
+            url_hash: canonical("http://site.test/far")?.hash(),
         }),
         receipt: String::new(),
     };
     cloud.clock().advance(Duration::from_secs(1));
     crawler.fetch(&far_message, "worker-1").await?;
+    Ok(())
+}
 
+/// A worker dies, and another one takes over.
+async fn a_death(story: &mut Story, scene: &mut Scene) -> Result<()> {
+    let Scene {
+        crawler,
+        cloud,
+        others,
+        ..
+    } = scene;
     story.section(
         "A worker dies",
         "The documents let only DISCOVERED and RETRYING be marked: who dies in FETCHING takes the URL along. \
          Here an expired lease can be taken, and its old holder can no longer write.",
     );
     cloud.clock().advance(Duration::from_secs(1));
-    let a = received(&crawler, &mut others, "/a").await?;
+    let a = received(crawler, others, "/a").await?;
     let dead = story
         .step("mark URL fetching", "Worker 1 begins …", async {
-            claimed(&crawler, &a, "worker-1").await
+            claimed(crawler, &a, "worker-1").await
         })
         .await?;
     // /b is through with its second attempt in the meantime.
     cloud.clock().advance(Duration::from_secs(40));
     let b = Message {
-        says: b.says.clone(),
+        says: Some(UrlFrontierState {
+            url_hash: canonical("http://site.test/b")?.hash(),
+        }),
         receipt: String::new(),
     };
     crawler.fetch(&b, "worker-2").await?;
     crawler.receive_parse(5).await?.context("no message came")?;
     cloud.clock().advance(Duration::from_secs(20));
     let parsed = crawler
-        .parse(&parse_message(&crawler, "/b").await?, "parser-1")
+        .parse(&parse_message(crawler, "/b").await?, "parser-1")
         .await?;
     story.check(
         matches!(parsed, Worked::Parsed { .. }),
@@ -478,12 +530,12 @@ async fn tell(story: &mut Story) -> Result<()> {
         })
         .await?;
     story.check(swept.len() == 1, "one URL was stuck")?;
-    let again = received(&crawler, &mut others, "/a").await?;
+    let again = received(crawler, others, "/a").await?;
     let heir = story
         .step(
             "mark URL fetching",
             "Worker 2 takes the expired lease: fence 2.",
-            async { claimed(&crawler, &again, "worker-2").await },
+            async { claimed(crawler, &again, "worker-2").await },
         )
         .await?;
     let answer = crawler.ask_host(&heir).await??;
@@ -526,12 +578,12 @@ async fn tell(story: &mut Story) -> Result<()> {
         )
         .await?;
     story.check(swept.len() == 1, "FETCHED without parse work")?;
-    let (message, run) = parsing(&crawler, "parser-1").await?;
+    let (message, run) = parsing(crawler, "parser-1").await?;
     let (twins, key) = story
         .step(
             "store parsed text",
             "The text of these bytes is there as well.",
-            async { read_and_store(&crawler, &run).await },
+            async { read_and_store(crawler, &run).await },
         )
         .await?;
     crawler
@@ -546,7 +598,17 @@ async fn tell(story: &mut Story) -> Result<()> {
             async { Ok(crawler.sweep_stalled(0..SHARDS).await?) },
         )
         .await?;
+    Ok(())
+}
 
+/// The first page again.
+async fn a_week_later(story: &mut Story, scene: &mut Scene) -> Result<()> {
+    let Scene {
+        crawler,
+        cloud,
+        others,
+        ..
+    } = scene;
     story.section(
         "A week later",
         "What was parsed can be fetched again, with the validators of the last time.",
@@ -571,8 +633,8 @@ async fn tell(story: &mut Story) -> Result<()> {
         )
         .await?;
     cloud.clock().advance(Duration::from_secs(1));
-    let message = received(&crawler, &mut others, "/").await?;
-    let run = claimed(&crawler, &message, "worker-1").await?;
+    let message = received(crawler, others, "/").await?;
+    let run = claimed(crawler, &message, "worker-1").await?;
     let answer = story
         .step("fetch page", "If-None-Match: \"v1\".", async {
             Ok(crawler.ask_host(&run).await??)

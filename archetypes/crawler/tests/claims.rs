@@ -486,7 +486,11 @@ async fn a_request_that_could_outlast_its_turn_is_not_begun() {
     );
     assert_eq!(desk.town.site.hits("site.test/"), 0);
     let host = desk.town.policy("http://site.test").await;
-    assert_eq!(host.next_allowed_at, desk.town.now(), "and the host is free");
+    assert_eq!(
+        host.next_allowed_at,
+        desk.town.now(),
+        "and the host is free"
+    );
     assert_eq!(
         desk.town.row(HOME).await.fetch_attempts,
         0,
