@@ -246,17 +246,27 @@ async fn a_slow_parser_and_its_heir_do_not_both_finish() {
 
 #[tokio::test]
 async fn a_parser_and_a_sweeper_lose_nothing_between_them() {
+    // A parser died of it, and another one comes by at the same time as the sweeper.
     let held = || async {
-        let mut desk = ready().await.hold_parse("first").await;
+        let mut desk = at_the_edge().await;
+        desk.claim_parse(&desk.town.crawler, DEEP, "dead").await;
         desk.town.advance(2 * MINUTE);
         desk.late = desk.town.ahead(0);
         desk
     };
-    let actors = Interleave::of(held).actor("parser", |desk: std::sync::Arc<Desk>| async move {
-        let message = Town::parse_message(HOME);
-        word(&desk.town.crawler.parse(&message, "parser").await.unwrap())
+    let actors = deep_parser(Interleave::of(held)).actor("sweeper", |desk| async move {
+        let swept = desk.late.sweep(&hash(DEEP)).await.unwrap();
+        format!("{swept:?}").to_lowercase()
     });
-    let explored = end_well(sweeper(actors)).run().await.unwrap();
+    let checked = actors.check(|desk, told| async move {
+        desk.town.live(1).await;
+        desk.town.invariants().await?;
+        match desk.town.status(DEEP).await {
+            crawler::domain::Status::Parsed => Ok(label(&told)),
+            other => Err(format!("it is {other:?}")),
+        }
+    });
+    let explored = checked.run().await.unwrap();
     saw(&explored, "parser parsed, sweeper toparse");
     saw(&explored, "parser parsed, sweeper before");
 }
