@@ -80,8 +80,12 @@ impl Counts {
     }
 }
 
-/// Runs until nothing is left to do, or `stop` ends. Whoever is at work then finishes it. True if nothing
-/// is left.
+/// How long work in hand may take to end when all is to stop. The command line ends a process one second
+/// after Ctrl-C.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Runs until nothing is left to do, or `stop` ends. What is in hand then ends, if it ends soon. True if
+/// nothing is left.
 pub async fn run_until(
     crawler: &Crawler,
     settings: Settings,
@@ -103,7 +107,11 @@ pub async fn run_until(
         () = stop => Ok(false),
     };
     stopping.send_replace(true);
-    while workers.join_next().await.is_some() {}
+    let drained = async { while workers.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        // Whoever waits for a slow host dies here, as anywhere: the leases expire.
+        workers.shutdown().await;
+    }
     done
 }
 

@@ -39,10 +39,10 @@ pub struct Fetched {
 /// The fence: still being fetched, and by this claim: no two claims have one fence.
 const FENCE: &str = "#status = :fetching AND fence = :fence";
 
+/// What the answer did not have is removed: [`Crawler::mark_fetched`] adds both.
 const FETCHED: &str = "SET #status = :to, http_status = :http, content_hash = :hash, \
-     raw_blob_key = :key, content_type = :type, etag = :etag, last_modified = :modified, \
-     redirect_to = :redirect, fetched_at = :now, not_before = :now, parse_attempts = :none, \
-     lane = :lane, lane_at = :due REMOVE reason";
+     raw_blob_key = :key, content_type = :type, fetched_at = :now, not_before = :now, \
+     parse_attempts = :none, lane = :lane, lane_at = :due";
 const RETRY: &str = "SET #status = :to, reason = :why, not_before = :at, lane_at = :due";
 /// The host said "later": the attempt is not counted, the wait is.
 const WAIT: &str = "SET #status = :to, reason = :why, not_before = :at, lane_at = :due \
@@ -69,24 +69,32 @@ impl Crawler {
         fetched: &Fetched,
     ) -> Result<Finish, CrawlerError> {
         let now = self.now();
-        let or_null = |text: &Option<String>| match text {
-            Some(text) => s(text),
-            None => AttributeValue::Null(true),
-        };
-        let values = vec![
+        let mut values = vec![
             (":http", n(fetched.http_status)),
             (":hash", s(&fetched.content_hash)),
             (":key", s(&fetched.raw_blob_key)),
             (":type", s(&fetched.content_type)),
-            (":etag", or_null(&fetched.etag)),
-            (":modified", or_null(&fetched.last_modified)),
-            (":redirect", or_null(&fetched.redirect_to)),
             (":now", n(now)),
             (":none", n(0)),
             (":lane", s(watch_lane(&run.url.url_hash))),
             (":due", n(now + GRACE_MS)),
         ];
-        self.end_fetch(run, Status::Fetched, FETCHED, values).await
+        let (mut set, mut remove) = (FETCHED.to_owned(), " REMOVE reason".to_owned());
+        for (name, placeholder, value) in [
+            ("etag", ":etag", &fetched.etag),
+            ("last_modified", ":modified", &fetched.last_modified),
+            ("redirect_to", ":redirect", &fetched.redirect_to),
+        ] {
+            match value {
+                Some(value) => {
+                    set.push_str(&format!(", {name} = {placeholder}"));
+                    values.push((placeholder, s(value)));
+                }
+                None => remove.push_str(&format!(", {name}")),
+            }
+        }
+        let update = set + &remove;
+        self.end_fetch(run, Status::Fetched, &update, values).await
     }
 
     /// The attempt failed: another one after a pause, or none. The reason stands in the row.

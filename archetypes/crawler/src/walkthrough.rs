@@ -61,7 +61,8 @@ const WORKLOAD: Workload = Workload {
         share("claim parse run", 1.0).when("free"),
         share("store parsed text", 0.9).when("new content"),
         share("store parsed text", 0.1).when("seen before"),
-        share("expand frontier", 1.0),
+        // The page of the walk has four new links; over a whole crawl a page is new once.
+        share("expand frontier", 0.25),
         share("mark parsed", 1.0).when("any"),
         share("mark retrying/failed", 0.05).when("again later"),
         share("read robots.txt", 0.01).when("it was read"),
