@@ -8,12 +8,13 @@
 
 use crate::canonical::hex;
 use crate::domain::UrlArtifactState;
+use crate::items::settled;
 use crate::{Crawler, CrawlerError};
 use anyhow::{Context, Result};
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use cloud::item::{from_item, s, to_item};
-use cloud::{Cloud, CloudError, Guard, Guarded};
+use cloud::{Cloud, CloudError, Guard};
 use sha2::{Digest, Sha256};
 use walkthrough::Resource;
 
@@ -103,15 +104,13 @@ impl Crawler {
             stored_at: self.now(),
             text_blob_key: None,
         };
-        let put = self
-            .dynamodb()
-            .put_item()
-            .table_name(self.table("artifacts"))
-            .set_item(Some(to_item(&artifact)?))
-            .condition_expression(NEW_GUARD)
-            .send()
-            .await
-            .guarded()?;
+        let put = settled!(
+            self.dynamodb()
+                .put_item()
+                .table_name(self.table("artifacts"))
+                .set_item(Some(to_item(&artifact)?))
+                .condition_expression(NEW_GUARD)
+        )?;
         // Somebody else's row, or our own whose answer was lost: it names the same object.
         let (Guard::Passed(_) | Guard::Failed(_)) = put;
         Ok((content_hash, raw_blob_key))

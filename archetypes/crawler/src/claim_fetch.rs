@@ -11,12 +11,12 @@ use crate::domain::{
     DomainPolicyState, FetchDecision, GRACE_MS, LEASE_MS, Status, TURN_MS, UrlMetadataState, delay,
     fetch_decision, is_first, wait_for,
 };
-use crate::items::{failed_lane, status, watch_lane};
+use crate::items::{failed_lane, settled, status, watch_lane};
 use crate::queue::{Message, UrlFrontierState};
 use crate::{ATTEMPTS, Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
-use cloud::{CloudError, Guard, Guarded, Millis, Transaction};
+use cloud::{CloudError, Guard, Millis, Transaction};
 
 /// URLFetchRunState: a URL that a worker has, and its host's turn.
 #[derive(Debug, Clone)]
@@ -249,24 +249,24 @@ impl Crawler {
         reason: &str,
         now: Millis,
     ) -> Result<bool, CloudError> {
-        let failed = self
-            .dynamodb()
-            .update_item()
-            .table_name(self.table("url_metadata"))
-            .key("url_hash", s(&url.url_hash))
-            .update_expression(FAIL)
-            .condition_expression(GUARD)
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":seen", n(url.fence))
-            .expression_attribute_values(":was", status(url.status))
-            .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":failed", status(Status::Failed))
-            .expression_attribute_values(":why", s(reason))
-            .expression_attribute_values(":lane", s(failed_lane(&url.url_hash)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
+        let failed = settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("url_metadata"))
+                .key("url_hash", s(&url.url_hash))
+                .update_expression(FAIL)
+                .condition_expression(GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":seen", n(url.fence))
+                .expression_attribute_values(":was", status(url.status))
+                .expression_attribute_values(":now", n(now))
+                .expression_attribute_values(":failed", status(Status::Failed))
+                .expression_attribute_values(":why", s(reason))
+                .expression_attribute_values(":lane", s(failed_lane(&url.url_hash)))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
         Ok(match failed {
             Guard::Passed(_) => true,
             Guard::Failed(None) => false,

@@ -1,12 +1,12 @@
 //! Claim parse run: what was fetched becomes a second lease, with the same fence.
 
 use crate::domain::{GRACE_MS, LEASE_MS, MAX_ATTEMPTS, Status, UrlMetadataState};
-use crate::items::{failed_lane, status, watch_lane};
+use crate::items::{failed_lane, settled, status, watch_lane};
 use crate::queue::{Message, UrlParseRunState};
 use crate::{ATTEMPTS, Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, s};
-use cloud::{CloudError, Guard, Guarded, Item, Millis};
+use cloud::{CloudError, Guard, Item, Millis};
 
 /// URLParseRunState, once it is claimed: a URL that a worker parses.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ impl Crawler {
                 let url = from_item(&item)?;
                 Ok::<_, CloudError>(ClaimedParse::Run(Box::new(ParseRun { url, owner })))
             };
-            match update.send().await.guarded()? {
+            match settled!(update)? {
                 Guard::Passed(_) if gives_up => return Ok(ClaimedParse::Failed),
                 Guard::Passed(output) => return Ok(run(output.attributes)?),
                 Guard::Failed(None) => return Ok(ClaimedParse::Echo),

@@ -6,11 +6,11 @@
 
 use crate::canonical::Canonical;
 use crate::domain::{GRACE_MS, Kind, Status, UrlMetadataState};
-use crate::items::{status, watch_lane};
+use crate::items::{settled, status, watch_lane};
 use crate::{ATTEMPTS, Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s, to_item};
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 
 /// A URL that somebody came across.
 #[derive(Debug, Clone)]
@@ -76,16 +76,16 @@ impl Crawler {
             self.cloud.ids().next("find"),
             now,
         );
-        let put = self
-            .dynamodb()
-            .put_item()
-            .table_name(self.table("url_metadata"))
-            .set_item(Some(to_item(&fresh)?))
-            .condition_expression(NEW_GUARD)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
+        let put = settled!(
+            self.dynamodb()
+                .put_item()
+                .table_name(self.table("url_metadata"))
+                .set_item(Some(to_item(&fresh)?))
+                .condition_expression(NEW_GUARD)
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
         let old: UrlMetadataState = match put {
             Guard::Passed(_) => {
                 self.known.add(&hash, found.depth, found.redirects);
@@ -158,7 +158,7 @@ impl Crawler {
             } else {
                 update
             };
-            match update.send().await.guarded()? {
+            match settled!(update)? {
                 Guard::Passed(_) => {
                     if reopen {
                         let key = old.raw_blob_key.clone().unwrap_or_default();

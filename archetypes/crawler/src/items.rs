@@ -132,3 +132,22 @@ impl Crawler {
         Ok(all)
     }
 }
+
+/// Sends a guarded write, and again while another transaction has its item: on AWS a plain write is then
+/// refused, and what was fetched must not be lost for that.
+macro_rules! settled {
+    ($write:expr) => {{
+        let write = $write;
+        let mut attempt = 0;
+        loop {
+            match cloud::Guarded::guarded(write.clone().send().await) {
+                Err(cloud::CloudError::Conflict(_)) if attempt < crate::ATTEMPTS => {
+                    cloud::item::pause(attempt).await;
+                    attempt += 1;
+                }
+                other => break other,
+            }
+        }
+    }};
+}
+pub(crate) use settled;

@@ -2,11 +2,11 @@
 
 use crate::claim_fetch::FetchRun;
 use crate::domain::{AfterFailure, GRACE_MS, MAX_WAITS, Status, UrlMetadataState, after_failure};
-use crate::items::{failed_lane, status, watch_lane};
+use crate::items::{failed_lane, settled, status, watch_lane};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, s};
-use cloud::{Guard, Guarded, Millis};
+use cloud::{Guard, Millis};
 
 /// What became of a worker's last word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Crawler {
         for (name, value) in values {
             write = write.expression_attribute_values(name, value);
         }
-        let old = match write.send().await.guarded()? {
+        let old = match settled!(write)? {
             Guard::Passed(_) => return Ok(Finish::Done),
             Guard::Failed(None) => return Ok(Finish::Stale),
             Guard::Failed(Some(old)) => from_item::<UrlMetadataState>(&old)?,

@@ -2,12 +2,12 @@
 
 use crate::claim_parse::ParseRun;
 use crate::domain::{AfterFailure, Status, UrlMetadataState, after_failure};
-use crate::items::{failed_lane, parsed_lane, status};
+use crate::items::{failed_lane, parsed_lane, settled, status};
 use crate::mark_fetched::{Finish, shortened};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use cloud::Guard;
 use cloud::item::{from_item, n, s};
-use cloud::{Guard, Guarded};
 
 /// What became of a parser's last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Crawler {
             .expression_attribute_values(":lane", s(parsed_lane(&run.url.url_hash)))
             .expression_attribute_values(":fetched_at", n(run.url.fetched_at.unwrap_or(now)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let old = match write.send().await.guarded()? {
+        let old = match settled!(write)? {
             Guard::Passed(_) => return Ok(Parsed::Done),
             Guard::Failed(None) => return Ok(Parsed::Stale),
             Guard::Failed(Some(old)) => from_item::<UrlMetadataState>(&old)?,
@@ -113,7 +113,7 @@ impl Crawler {
         for (name, value) in values {
             write = write.expression_attribute_values(name, value);
         }
-        let old = match write.send().await.guarded()? {
+        let old = match settled!(write)? {
             Guard::Passed(_) => return Ok(Finish::Done),
             Guard::Failed(None) => return Ok(Finish::Stale),
             Guard::Failed(Some(old)) => from_item::<UrlMetadataState>(&old)?,

@@ -12,9 +12,10 @@ use crate::Crawler;
 use crate::domain::{
     DomainPolicyState, FetchDecision, MAX_RETRY_AFTER_MS, REQUEST_MS, TURN_MS, delay, wait_for,
 };
+use crate::items::settled;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, s};
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 
 /// A turn that was taken for itself, not with a URL: for a robots.txt.
 #[derive(Debug, Clone)]
@@ -44,23 +45,23 @@ impl Crawler {
         turn_id: &str,
     ) -> Result<Result<Turn, FetchDecision>, CloudError> {
         let now = self.now();
-        let taken = self
-            .dynamodb()
-            .update_item()
-            .table_name(self.table("domain_policies"))
-            .key("origin", s(origin))
-            .update_expression(TAKE)
-            .condition_expression(GUARD)
-            .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":over", n(now + TURN_MS + self.rules.delay_ms))
-            .expression_attribute_values(":turn", s(turn_id))
-            .expression_attribute_values(":ends", n(now + TURN_MS))
-            .expression_attribute_values(":none", n(0))
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
+        let taken = settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("domain_policies"))
+                .key("origin", s(origin))
+                .update_expression(TAKE)
+                .condition_expression(GUARD)
+                .expression_attribute_values(":now", n(now))
+                .expression_attribute_values(":over", n(now + TURN_MS + self.rules.delay_ms))
+                .expression_attribute_values(":turn", s(turn_id))
+                .expression_attribute_values(":ends", n(now + TURN_MS))
+                .expression_attribute_values(":none", n(0))
+                .return_values(ReturnValue::AllNew)
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
         let item = match taken {
             Guard::Passed(output) => output.attributes,
             Guard::Failed(item) => item,
@@ -92,17 +93,16 @@ impl Crawler {
     ) -> Result<(), CloudError> {
         let pause = delay(self.rules.delay_ms, host.crawl_delay_ms);
         let asked = retry_after_ms.unwrap_or(0).min(MAX_RETRY_AFTER_MS);
-        self.dynamodb()
-            .update_item()
-            .table_name(self.table("domain_policies"))
-            .key("origin", s(&host.origin))
-            .update_expression(RELEASE)
-            .condition_expression(RELEASE_GUARD)
-            .expression_attribute_values(":turn", s(turn_id))
-            .expression_attribute_values(":next", n(self.now() + pause.max(asked)))
-            .send()
-            .await
-            .guarded()?;
+        settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("domain_policies"))
+                .key("origin", s(&host.origin))
+                .update_expression(RELEASE)
+                .condition_expression(RELEASE_GUARD)
+                .expression_attribute_values(":turn", s(turn_id))
+                .expression_attribute_values(":next", n(self.now() + pause.max(asked)))
+        )?;
         // A turn that is no longer ours has nothing to release.
         Ok(())
     }

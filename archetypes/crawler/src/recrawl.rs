@@ -2,11 +2,11 @@
 //! the host says so (304) and sends nothing.
 
 use crate::domain::{GRACE_MS, Status, UrlMetadataState};
-use crate::items::{status, watch_lane};
+use crate::items::{settled, status, watch_lane};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 
 /// It is still as it was parsed, by that fetch: who comes twice opens it once.
 const GUARD: &str = "#status = :parsed AND fence = :fence";
@@ -41,25 +41,25 @@ impl Crawler {
         if url.status != Status::Parsed || !old {
             return Ok(false);
         }
-        let opened = self
-            .dynamodb()
-            .update_item()
-            .table_name(self.table("url_metadata"))
-            .key("url_hash", s(url_hash))
-            .update_expression(REOPEN)
-            .condition_expression(GUARD)
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":parsed", status(Status::Parsed))
-            .expression_attribute_values(":fence", n(url.fence))
-            .expression_attribute_values(":discovered", status(Status::Discovered))
-            .expression_attribute_values(":none", n(0))
-            .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":watch", s(watch_lane(url_hash)))
-            .expression_attribute_values(":due", n(now + GRACE_MS))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
+        let opened = settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("url_metadata"))
+                .key("url_hash", s(url_hash))
+                .update_expression(REOPEN)
+                .condition_expression(GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":parsed", status(Status::Parsed))
+                .expression_attribute_values(":fence", n(url.fence))
+                .expression_attribute_values(":discovered", status(Status::Discovered))
+                .expression_attribute_values(":none", n(0))
+                .expression_attribute_values(":now", n(now))
+                .expression_attribute_values(":watch", s(watch_lane(url_hash)))
+                .expression_attribute_values(":due", n(now + GRACE_MS))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
         if let Guard::Failed(item) = opened {
             let item = item.ok_or_else(|| CloudError::corrupt("a refusal without its item"))?;
             let item: UrlMetadataState = from_item(&item)?;

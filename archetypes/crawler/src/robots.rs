@@ -9,11 +9,12 @@ use crate::domain::{
     BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
     UrlMetadataState, Verdict,
 };
+use crate::items::settled;
 use crate::politeness::Turn;
 use crate::web::{Answer, NoAnswer, PRODUCT, Validators};
 use crate::{Crawler, CrawlerError};
 use cloud::item::{n, s};
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use url::Url;
@@ -367,23 +368,22 @@ impl Crawler {
     async fn store_robots(&self, turn: &Turn, learned: &Learned) -> Result<(), CloudError> {
         let now = self.now();
         let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
-        self.dynamodb()
-            .update_item()
-            .table_name(self.table("domain_policies"))
-            .key("origin", s(&turn.host.origin))
-            .update_expression(STORE)
-            .condition_expression(STORE_GUARD)
-            .expression_attribute_values(":turn", s(&turn.turn_id))
-            .expression_attribute_values(":robots", s(word(learned.robots)))
-            .expression_attribute_values(":key", s(&learned.key))
-            .expression_attribute_values(":delay", n(learned.rules.delay_ms.unwrap_or(0)))
-            .expression_attribute_values(":until", n(now + ROBOTS_MS))
-            .expression_attribute_values(":failures", n(0))
-            .expression_attribute_values(":why", s(&learned.reason))
-            .expression_attribute_values(":next", n(now + pause))
-            .send()
-            .await
-            .guarded()?;
+        settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("domain_policies"))
+                .key("origin", s(&turn.host.origin))
+                .update_expression(STORE)
+                .condition_expression(STORE_GUARD)
+                .expression_attribute_values(":turn", s(&turn.turn_id))
+                .expression_attribute_values(":robots", s(word(learned.robots)))
+                .expression_attribute_values(":key", s(&learned.key))
+                .expression_attribute_values(":delay", n(learned.rules.delay_ms.unwrap_or(0)))
+                .expression_attribute_values(":until", n(now + ROBOTS_MS))
+                .expression_attribute_values(":failures", n(0))
+                .expression_attribute_values(":why", s(&learned.reason))
+                .expression_attribute_values(":next", n(now + pause))
+        )?;
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Crawler {
             true => update.expression_attribute_values(":until", n(now + ROBOTS_MS / 24)),
             false => update,
         };
-        let (Guard::Passed(_) | Guard::Failed(_)) = update.send().await.guarded()?;
+        let (Guard::Passed(_) | Guard::Failed(_)) = settled!(update)?;
         Ok(Asked::Later { at: now + pause })
     }
 

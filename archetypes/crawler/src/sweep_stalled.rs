@@ -6,11 +6,11 @@
 //! whole, and are rebuilt from here.
 
 use crate::domain::{GRACE_MS, Status, UrlMetadataState};
-use crate::items::status;
+use crate::items::{settled, status};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 
 /// What was done about a URL that was stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,21 +104,21 @@ impl Crawler {
             return Ok(Swept::Before);
         }
         let later = later(&url, now);
-        let moved = self
-            .dynamodb()
-            .update_item()
-            .table_name(self.table("url_metadata"))
-            .key("url_hash", s(url_hash))
-            .update_expression(LATER)
-            .condition_expression(GUARD)
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":seen", status(url.status))
-            .expression_attribute_values(":due", n(url.lane_at))
-            .expression_attribute_values(":later", n(later))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
+        let moved = settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("url_metadata"))
+                .key("url_hash", s(url_hash))
+                .update_expression(LATER)
+                .condition_expression(GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":seen", status(url.status))
+                .expression_attribute_values(":due", n(url.lane_at))
+                .expression_attribute_values(":later", n(later))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
         if let Guard::Failed(old) = moved {
             let old: Option<UrlMetadataState> = old.as_ref().map(from_item).transpose()?;
             // Our own write, whose answer was lost; or that of one who came by in the same millisecond,

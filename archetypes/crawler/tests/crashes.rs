@@ -4,7 +4,7 @@
 
 mod web;
 
-use chaos::{CrashSweep, Deaf, Faults, Swept, World};
+use chaos::{Conflicts, CrashSweep, Deaf, Faults, Swept, World};
 use cloud::as_actor;
 use crawler::site::{Reply, page};
 use crawler::{ClaimedFetch, Discovered, Finish, Worked};
@@ -319,6 +319,24 @@ async fn whoever_does_not_hear_the_answer_still_has_the_url() {
         "{:?}",
         plan.injected()
     );
+}
+
+/// On AWS a write is refused while another transaction has its item. Nothing that was fetched is lost for
+/// that, and nothing is fetched again.
+#[tokio::test]
+async fn a_conflict_with_another_transaction_is_tried_again() {
+    for operation in ["TransactWriteItems", "UpdateItem", "PutItem"] {
+        let town = small().await;
+        let conflicts = Arc::new(Conflicts::on(operation, 3));
+        let installed = town.cloud().tap().install(conflicts.clone());
+        town.work_all("w").await;
+        drop(installed);
+        assert_eq!(conflicts.left(), 0);
+        town.small_is_crawled().await.unwrap();
+        for path in ["/", "/a", "/b"] {
+            assert_eq!(town.site.hits(&format!("site.test{path}")), 1);
+        }
+    }
 }
 
 /// Nobody hears anything: what was begun is found by its identity when somebody asks again.
