@@ -302,13 +302,8 @@ fn serve_args(command: Command) -> Command {
 
 async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
     let of = |name: &str| args.get_one::<String>(name).cloned().unwrap_or_default();
-    let listener = listen(&args).await?;
     let (merchant, webhook, secret) = (of("merchant"), of("webhook"), of("secret"));
     let outside = TcpListener::bind("127.0.0.1:0").await?;
-    println!(
-        "the sandbox processor is on http://{}",
-        outside.local_addr()?
-    );
     let processor = Processor::new(cloud.clock().clone());
     let address = outside.local_addr()?;
     let base = Url::parse(&format!("http://{address}")).context("its own address")?;
@@ -319,6 +314,8 @@ async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
     let to = ProcessorClient::new(&cloud, client.clone(), base, NOTICE_SECRET);
     let payments = Payments::new(cloud, to, client);
     payments.set_endpoint(&merchant, &webhook, &secret).await?;
+    let listener = listen(&args).await?;
+    println!("the sandbox processor is on http://{address}");
     serve_until(payments, processor, outside, listener, interrupted()).await
 }
 

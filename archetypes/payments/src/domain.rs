@@ -8,6 +8,7 @@ use crate::ledger::{self, Posting};
 use crate::money::{Amount, MAX_AMOUNT, Unit};
 use cloud::Millis;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The longest id, key or card token, in characters.
 pub const MAX_TEXT: usize = 200;
@@ -61,6 +62,23 @@ pub enum IntentStatus {
     Cancelled,
     /// Held too long; nothing was taken.
     Expired,
+}
+
+impl fmt::Display for IntentStatus {
+    /// The word that is kept and told.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Created => "CREATED",
+            Self::Processing => "PROCESSING",
+            Self::RequiresReconciliation => "REQUIRES_RECONCILIATION",
+            Self::Retryable => "RETRYABLE",
+            Self::Authorized => "AUTHORIZED",
+            Self::Succeeded => "SUCCEEDED",
+            Self::Failed => "FAILED",
+            Self::Cancelled => "CANCELLED",
+            Self::Expired => "EXPIRED",
+        })
+    }
 }
 
 impl IntentStatus {
@@ -305,7 +323,7 @@ pub enum Refused {
     )]
     UnderWay(String),
     /// The payment is not where this could be done.
-    #[error("the payment is {status:?}: it cannot be {wanted}")]
+    #[error("the payment is {status}: it cannot be {wanted}")]
     NotNow {
         /// Where it stands.
         status: IntentStatus,

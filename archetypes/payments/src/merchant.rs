@@ -95,7 +95,7 @@ async fn webhook(State(receiver): State<Receiver>, headers: HeaderMap, text: Str
         "  (again)"
     };
     (receiver.says)(&format!(
-        "{} #{} {}: {:?} {}{again}",
+        "{} #{} {}: {} {}{again}",
         event.payment.payment_intent_id,
         event.event_number,
         event.kind,

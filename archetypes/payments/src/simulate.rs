@@ -343,7 +343,7 @@ impl Day {
                 continue;
             };
             report.made += 1;
-            let status = format!("{:?}", payment.status);
+            let status = payment.status.to_string();
             *report.statuses.entry(status).or_default() += 1;
             let held = theirs.remove(&payment.payment_intent_id);
             let differs = self

@@ -7,7 +7,7 @@ use cloud::tables::{Attribute, Billing, Index, Key, Projection, Scope, Table, at
 use walkthrough::{Action, Calls, Machine, step};
 
 /// How many keys each sparse index is spread over: every change of every payment is written to one.
-pub const SHARDS: u32 = 4;
+pub const SHARDS: u32 = 8;
 
 /// PaymentIntentState.
 pub const PAYMENT_INTENTS: Table = Table {

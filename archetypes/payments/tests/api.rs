@@ -218,7 +218,7 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
     assert_eq!(capture.status, 409);
     assert_eq!(
         capture.json["error"],
-        "the payment is Succeeded: it cannot be captured"
+        "the payment is SUCCEEDED: it cannot be captured"
     );
 
     let url = format!("{}/processor/notices", server.base);
