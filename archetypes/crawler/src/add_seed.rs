@@ -11,6 +11,9 @@ impl Crawler {
     pub async fn add_seed(&self, text: &str) -> Result<Discovered, CrawlerError> {
         let url = canonical(text)?;
         self.web.address_guard().check_literal(url.url())?;
+        if !self.web.speaks(url.url()) {
+            return Err(CrawlerError::NoHttps);
+        }
         if !self.rules.reaches(&url) {
             return Err(CrawlerError::OutOfScope(url.as_str().to_owned()));
         }

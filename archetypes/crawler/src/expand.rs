@@ -31,7 +31,7 @@ impl Crawler {
         }
         let within = links
             .iter()
-            .filter(|(url, _)| self.rules.reaches(url))
+            .filter(|(url, _)| self.rules.reaches(url) && self.web.speaks(url.url()))
             .filter(|(url, _)| self.web.address_guard().check_literal(url.url()).is_ok())
             // A site speaks for itself: a sitemap may not send us elsewhere.
             .filter(|(url, _)| page.kind == Kind::Page || url.origin() == page.origin);

@@ -239,6 +239,9 @@ pub enum CrawlerError {
     /// The rules do not reach it; nothing was written.
     #[error("{0} is none of the hosts to be crawled")]
     OutOfScope(String),
+    /// This build has no TLS; nothing was written.
+    #[error("this build cannot ask for https: use `cargo run -p crawler --features https`")]
+    NoHttps,
     /// Overtaken again and again; the same call may be made again.
     #[error("too many others at once; try again")]
     Contended,

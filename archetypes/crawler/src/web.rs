@@ -85,27 +85,25 @@ impl Web {
     /// # Errors
     /// If the machine has no certificates that can be read.
     pub fn new(cloud: &Cloud, guard: AddressGuard, https: Https) -> anyhow::Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        if https == Https::MachineRoots {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         let client = reqwest::Client::builder()
             .user_agent(USER_AGENT)
             .redirect(reqwest::redirect::Policy::none())
             // A proxy would resolve names where the guard cannot see it.
             .no_proxy()
-            .dns_resolver(Arc::new(guard.clone()))
-            .tls_backend_preconfigured(tls)
-            .build()?;
+            .dns_resolver(Arc::new(guard.clone()));
+        #[cfg(feature = "https")]
+        let client = client.tls_backend_preconfigured(tls(https)?);
+        let _ = https;
+        let client = client.build()?;
         Ok(Self {
             client: cloud.http(client),
             guard,
         })
+    }
+
+    /// Whether this build can ask for it: https needs the feature of that name.
+    pub fn speaks(&self, url: &Url) -> bool {
+        url.scheme() != "https" || cfg!(feature = "https")
     }
 
     /// The guard.
@@ -174,6 +172,20 @@ impl Web {
         }
         Ok(answer)
     }
+}
+
+/// TLS on ring: the default provider is a long C build.
+#[cfg(feature = "https")]
+fn tls(https: Https) -> anyhow::Result<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    if https == Https::MachineRoots {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
 }
 
 fn text(headers: &HeaderMap, name: reqwest::header::HeaderName) -> Option<String> {

@@ -112,6 +112,8 @@ fn wrong_input_gets_a_clear_word() {
             &["crawl", "http://169.254.169.254/"],
             "forbidden address: link-local",
         ),
+        #[cfg(not(feature = "https"))]
+        (&["crawl", "https://site.test/"], "--features https"),
         (&["crawl"], "required"),
         (
             &["crawl", "http://site.test/", "--depth", "deep"],
