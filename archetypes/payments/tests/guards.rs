@@ -23,7 +23,7 @@ async fn breaks<T: Send + 'static>(actors: Interleave<Shop, T>, weaken: Weaken, 
     let weaken = Arc::new(weaken);
     let under = Arc::clone(&weaken);
     let broken = actors.under(move || Arc::clone(&under)).run().await;
-    let broken = broken.err().expect("it holds without the guard");
+    let broken = broken.expect_err("it holds without the guard");
     assert!(weaken.applied() > 0, "the guard was not met");
     assert!(broken.why.contains(why), "{broken:?}");
 }
