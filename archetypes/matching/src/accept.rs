@@ -84,7 +84,11 @@ impl Dispatch {
             let items = self.match_all(driver_id, assignment_id, now)?;
             let names = ["assignment", "ride", "driver"];
             match self.cloud.transact(&names, items).await {
-                Ok(Transaction::Committed(_)) => return Ok(Accepting::Accepted),
+                Ok(Transaction::Committed(_)) => {
+                    // There is no offer any more that a lock could keep others from.
+                    self.unlock_driver(driver_id, assignment_id).await;
+                    return Ok(Accepting::Accepted);
+                }
                 Ok(Transaction::Cancelled(cancelled)) => {
                     let Some(old) = cancelled.failed("assignment") else {
                         return Ok(Accepting::Refused(TooLate::Reassigned));

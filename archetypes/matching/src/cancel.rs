@@ -32,8 +32,8 @@ pub enum Cancelling {
     Refused(TooLate),
 }
 
-/// The ride as it was read: no offer, answer or end since.
-const RIDE_GUARD: &str = "#status = :from AND offers_made = :seen";
+/// The ride where it was read. What it is bound to has a guard of its own.
+const RIDE_GUARD: &str = "#status = :from";
 const RIDE_UPDATE: &str = "SET #status = :cancelled REMOVE due_shard, due_at";
 
 /// The offer that is out, or the match that was made.
@@ -181,7 +181,6 @@ impl Dispatch {
             .condition_expression(RIDE_GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":from", s(ride.status.word()))
-            .expression_attribute_values(":seen", n(ride.offers_made))
             .expression_attribute_values(":cancelled", s("CANCELLED"));
         let update = update.build().map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().update(update).build())

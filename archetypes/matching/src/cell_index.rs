@@ -165,3 +165,92 @@ impl LocationIndex for CellIndex {
         Box::pin(async { Ok(0) })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::domain::{EARTH_RADIUS_M, MAX_RADIUS_M};
+    use proptest::prelude::*;
+
+    /// The place so many metres from here in this direction, on the sphere.
+    fn away(from: Point, bearing: f64, metres: f64) -> Point {
+        let (lat, lon) = (
+            from.lat_degrees().to_radians(),
+            from.lon_degrees().to_radians(),
+        );
+        let angle = metres / EARTH_RADIUS_M;
+        let north = (lat.sin() * angle.cos() + lat.cos() * angle.sin() * bearing.cos()).asin();
+        let east = lon
+            + (bearing.sin() * angle.sin() * lat.cos())
+                .atan2(angle.cos() - lat.sin() * north.sin());
+        let east = (east.to_degrees() + 540.0).rem_euclid(360.0) - 180.0;
+        Point::degrees(north.to_degrees().clamp(-90.0, 90.0), east).unwrap()
+    }
+
+    /// Anywhere, or where it is hard: on a pentagon, at the antimeridian, at a pole, on the corner
+    /// of a cell.
+    fn places() -> impl Strategy<Value = Point> {
+        let anywhere = (-90.0..90.0_f64, -180.0..180.0_f64);
+        let anywhere = anywhere.prop_map(|(lat, lon)| Point::degrees(lat, lon).unwrap());
+        let near = |lat: f64, lon: f64| {
+            let at = Point::degrees(lat, lon).unwrap();
+            (0.0..std::f64::consts::TAU, 0.0..20_000.0_f64)
+                .prop_map(move |(bearing, metres)| away(at, bearing, metres))
+        };
+        let pentagons: Vec<Point> = Resolution::Seven
+            .pentagons()
+            .map(|cell| {
+                let middle = LatLng::from(cell);
+                Point::degrees(middle.lat(), middle.lng()).unwrap()
+            })
+            .collect();
+        let pentagon = (
+            prop::sample::select(pentagons),
+            0.0..6.3_f64,
+            0.0..9_000.0_f64,
+        )
+            .prop_map(|(at, bearing, metres)| away(at, bearing, metres));
+        let corner = anywhere.clone().prop_map(|at| {
+            let corner = cell_of(at).unwrap().boundary()[0];
+            Point::degrees(corner.lat(), corner.lng()).unwrap()
+        });
+        prop_oneof![
+            anywhere,
+            near(12.0, 180.0),
+            near(90.0, 0.0),
+            near(-90.0, 0.0),
+            pentagon,
+            corner,
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Whatever lies within the radius lies in a cell that is asked.
+        #[test]
+        fn no_place_within_the_radius_is_outside_the_cover(
+            centre in places(),
+            radius in 10.0..12_000.0_f64,
+            directions in prop::collection::vec((0.0..std::f64::consts::TAU, 0.0..=1.0_f64), 40),
+        ) {
+            let cover: HashSet<Cell> = cover(centre, radius).unwrap().into_iter().collect();
+            for (bearing, part) in directions {
+                let at = away(centre, bearing, radius * part);
+                if distance_m(centre, at) <= radius {
+                    prop_assert!(cover.contains(&cell_of(at).unwrap()), "{at} from {centre}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cover_is_small() {
+        let berlin = Point::degrees(52.52, 13.405).unwrap();
+        let count = |radius| cover(berlin, radius).unwrap().len();
+        assert!((8..=19).contains(&count(3_000.0)), "{}", count(3_000.0));
+        // 7,854 square kilometres, in cells of five, and a rim.
+        assert!(count(MAX_RADIUS_M) < 2_500, "{}", count(MAX_RADIUS_M));
+    }
+}

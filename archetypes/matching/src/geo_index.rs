@@ -6,8 +6,9 @@
 //!
 //! GEO keeps a place as 52 bits, so a distance of its own may be half a metre wrong, by a slightly
 //! larger Earth than ours, and it knows nothing beyond 85 degrees. So it is asked for a little more
-//! than the radius, the exact place lies in a hash beside it, and [`distance_m`] decides. Drivers
-//! beyond [`POLAR_DEGREES`] are few: they are in a plain set, and whoever searches up there looks at
+//! than the radius, the exact place lies in a hash beside it, and [`distance_m`] decides. Farther from
+//! the equator it is asked for more still: its cells get narrow there, Redis makes up for that, and
+//! not every server that speaks like Redis does. Drivers beyond [`POLAR_DEGREES`] are few: they are in a plain set, and whoever searches up there looks at
 //! all of them.
 //!
 //! All of it is one slot of a cluster (hence the braces in the keys): one index for each city.
@@ -108,6 +109,15 @@ impl GeoIndex {
     }
 }
 
+/// The radius to ask GEO for: half a metre more for the 52 bits, a thousandth for the other Earth;
+/// and from 60 degrees on so much that nine cells, each at least twice as wide at the equator as what
+/// is asked for, are wide enough here.
+fn ask_for(lat: f64, radius_m: f64) -> f64 {
+    let rim = lat.abs() + (radius_m / EARTH_RADIUS_M).to_degrees();
+    let narrow = rim.min(89.0).to_radians().cos();
+    (radius_m * 1.001 + 2.0) * (0.5 / narrow).max(1.0)
+}
+
 impl LocationIndex for GeoIndex {
     fn report<'a>(
         &'a self,
@@ -152,8 +162,7 @@ impl LocationIndex for GeoIndex {
                 if lat.abs() - reach > POLAR_DEGREES {
                     "none".to_owned()
                 } else {
-                    // Half a metre for the 52 bits, a thousandth for the other Earth.
-                    (radius_m * 1.001 + 2.0).to_string()
+                    ask_for(lat, radius_m).to_string()
                 },
                 if lat.abs() + reach > POLAR_DEGREES {
                     "polar"

@@ -13,6 +13,7 @@
 
 pub mod accept;
 pub mod advance_trip;
+pub mod batch;
 pub mod cancel;
 pub mod cascade;
 pub mod cell_index;

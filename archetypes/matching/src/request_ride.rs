@@ -60,6 +60,8 @@ impl Dispatch {
                 return Ok(Requested::Refused(why));
             }
             let ride = self.open_ride(new, &quote, now);
+            // The time of the write, not of the read: who was slow in between is late.
+            let now = self.now();
             match self
                 .cloud
                 .transact(&["ride", "fare"], self.create(&ride, now)?)

@@ -349,10 +349,16 @@ pub const ACTIONS: &[Action] = &[
         entities: &["DriverAssignmentState", "RideRequestState"],
         abstract_layer: "state transition, guarded conditional update",
         concrete_layer: "one transaction: assignment PROPOSED → ACCEPTED if offer_expires_at > now; ride MATCHING → MATCHED if current_assignment is this one; driver OFFERED → ASSIGNED if bound to this one",
-        calls: &[Calls {
-            when: "any",
-            sequence: &[ANSWER],
-        }],
+        calls: &[
+            Calls {
+                when: "geo",
+                sequence: &[ANSWER, LOCK],
+            },
+            Calls {
+                when: "cells",
+                sequence: &[ANSWER],
+            },
+        ],
     },
     Action {
         name: "reject driver assignment",

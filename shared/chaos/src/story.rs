@@ -15,15 +15,23 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Makes the plans that one run is under.
 pub(crate) type MakePlan = Box<dyn Fn() -> Arc<dyn Plan> + Send + Sync>;
 
-/// Asks plans as the tap does: the first that does not let the call pass decides.
+/// Asks plans as the tap does: one that rewrites a call hands it on, and the first that neither
+/// passes nor rewrites it decides.
 pub(crate) async fn ask(plans: &[Arc<dyn Plan>], request: &Request) -> Verdict {
+    let mut rewritten: Option<Request> = None;
     for plan in plans {
-        let verdict = plan.before(request).await;
-        if !matches!(verdict, Verdict::Pass) {
-            return verdict;
+        let seen = rewritten.as_ref().unwrap_or(request);
+        match plan.before(seen).await {
+            Verdict::Pass => {}
+            Verdict::Rewrite(body) => {
+                let mut next = seen.clone();
+                next.body = body;
+                rewritten = Some(next);
+            }
+            verdict => return verdict,
         }
     }
-    Verdict::Pass
+    rewritten.map_or(Verdict::Pass, |request| Verdict::Rewrite(request.body))
 }
 
 /// Tells plans what became of a call.

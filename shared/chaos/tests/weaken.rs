@@ -5,7 +5,7 @@ mod toy;
 
 use aws_sdk_dynamodb::types::AttributeValue::{N, S};
 use aws_sdk_dynamodb::types::{ConditionCheck, TransactWriteItem, Update};
-use chaos::Weaken;
+use chaos::{Interleave, Weaken};
 use cloud::{Cloud, GuardedTransaction, Transaction};
 use std::sync::Arc;
 
@@ -116,4 +116,24 @@ async fn guards_inside_a_transaction_are_weakened_too() {
     let _plan = cloud.tap().install(weaken.clone());
     assert!(move_if(&cloud).await);
     assert_eq!(weaken.applied(), 1, "the update had no guard to weaken");
+}
+
+#[tokio::test]
+async fn several_weakened_guards_compose_in_every_order_too() {
+    let clauses = ["attribute_exists(counter_id)", "amount = :old"];
+    let [one, other] = clauses.map(|clause| Arc::new(Weaken::guard_on("counters").without(clause)));
+    let plans = [Arc::clone(&one), Arc::clone(&other)];
+    let [first, second] = plans;
+    let explored = Interleave::of(toy::zero)
+        .actor("writer", |cloud| async move {
+            toy::swap(&cloud, "no such counter", 7, 8).await.unwrap()
+        })
+        .under(move || Arc::clone(&first))
+        .under(move || Arc::clone(&second))
+        .check(|_, written| async move { Ok(format!("{written:?}")) })
+        .run()
+        .await
+        .unwrap();
+    assert!(explored.seen.contains_key("[(\"writer\", true)]"));
+    assert_eq!((one.applied(), other.applied()), (1, 1));
 }

@@ -50,7 +50,7 @@ pub fn north(metres: f64) -> Point {
 /// Rules for tests: a small circle, so that few cells are asked.
 pub fn rules() -> Rules {
     Rules {
-        radius_m: 900.0,
+        radius_m: 620.0,
         ..Rules::default()
     }
 }
