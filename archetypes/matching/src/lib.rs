@@ -13,10 +13,13 @@
 
 pub mod accept;
 pub mod advance_trip;
+pub mod api;
 pub mod batch;
 pub mod cancel;
 pub mod cascade;
 pub mod cell_index;
+pub mod city;
+pub mod city_page;
 pub mod domain;
 pub mod driver_lock;
 pub mod driver_shift;
@@ -30,8 +33,10 @@ pub mod propose;
 pub mod quote_fare;
 pub mod reject;
 pub mod request_ride;
+pub mod simulate;
 pub mod start_trip;
 pub mod tables;
+pub mod walkthrough;
 
 pub use accept::Accepting;
 pub use advance_trip::Moving;
@@ -48,6 +53,7 @@ pub use quote_fare::FareQuote;
 pub use reject::Rejecting;
 pub use request_ride::Requested;
 pub use start_trip::Starting;
+pub use walkthrough::archetype;
 
 use cell_index::CellIndex;
 use cloud::{Cloud, CloudError, Millis};
