@@ -11,7 +11,7 @@ use crate::{Requested, RideStatus};
 use anyhow::{Result, ensure};
 use capacity::{Prices, Units};
 use cloud::tap::{Call, Plan, Request, Service, Verdict};
-use cloud::{Clock, Cloud, TEST_EPOCH};
+use cloud::{Clock, Cloud, Millis, TEST_EPOCH};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
@@ -43,6 +43,8 @@ pub struct Today {
     pub rides_per_minute: f64,
     /// Everything follows from it.
     pub seed: u64,
+    /// For how many seconds a batch collects.
+    pub collect_s: u64,
 }
 
 /// How drivers are chosen.
@@ -51,7 +53,7 @@ pub struct Today {
 pub enum Choice {
     /// The soonest for each ride, as it comes.
     Greedy,
-    /// Collected for a second, then the least total pickup time.
+    /// Collected for a moment, then the least total pickup time.
     Batched,
 }
 
@@ -314,13 +316,14 @@ impl Today {
     }
 }
 
-/// The rules of the city.
-pub fn city_rules() -> Rules {
-    Rules {
-        // A batch collects for a second.
-        take_over_ms: 1_000,
-        search_ms: 120_000,
-        ..Rules::default()
+impl Today {
+    /// The rules of the city.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            take_over_ms: self.collect_s as Millis * 1_000,
+            search_ms: 120_000,
+            ..Rules::default()
+        }
     }
 }
 
@@ -381,7 +384,7 @@ pub async fn simulate(
     let mut city = Simulation {
         plan,
         choice,
-        dispatch: Dispatch::with_rules(cloud.clone(), realization, city_rules()),
+        dispatch: Dispatch::with_rules(cloud.clone(), realization, plan.rules()),
         realization,
         run,
         now: 0,
@@ -657,7 +660,7 @@ impl Simulation<'_> {
         let beside = Dispatch::with_rules(
             self.dispatch.cloud().beside_tap(),
             self.realization,
-            city_rules(),
+            self.plan.rules(),
         );
         let mut drivers = BTreeSet::new();
         for (number, ride) in self.rides.iter().enumerate() {

@@ -89,7 +89,7 @@ fn table(days: &[Day]) -> String {
         ("DynamoDB calls", |f| f.dynamodb_calls.to_string()),
         ("Redis calls", |f| f.redis_calls.to_string()),
         ("DynamoDB, a thousand requests", |f| {
-            format!("${:.2}", f.dollars_per_thousand)
+            format!("${:.3}", f.dollars_per_thousand)
         }),
     ];
     let mut out = String::from("<table>\n<tr><th></th>");

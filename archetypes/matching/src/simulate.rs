@@ -32,13 +32,19 @@ fn args(command: Command) -> Command {
         .arg(number("drivers", "500", 20_000, "How many drivers"))
         .arg(number("minutes", "30", 24 * 60, "For how long, by the city's clock"))
         .arg(number("rides", "24", 10_000, "How many rides are requested each minute"))
+        .arg(number(
+            "collect",
+            "1",
+            60,
+            "For how many seconds a batch collects rides",
+        ))
         .arg(number("seed", "1", u64::MAX, "Everything follows from it"))
         .arg(
             Arg::new("matching")
                 .long("matching")
                 .value_parser(["greedy", "batched", "both"])
                 .default_value("both")
-                .help("The soonest for each ride; the least total time for those of a second; or one after the other"),
+                .help("The soonest for each ride; the least total time for those of a moment; or one after the other"),
         )
         .arg(
             Arg::new("realization")
@@ -70,6 +76,7 @@ async fn run(cloud: Cloud, args: ArgMatches) -> Result<()> {
         minutes: number("minutes"),
         rides_per_minute: number("rides") as f64,
         seed: number("seed"),
+        collect_s: number("collect"),
     };
     let choices: &[Choice] = match args.get_one::<String>("matching").map(String::as_str) {
         Some("greedy") => &[Choice::Greedy],
@@ -142,7 +149,7 @@ fn told(day: &Day) -> String {
            pickup      {}\n  \
            the car     {}\n  \
            calls       {} DynamoDB, {} Redis, {:.0} RCU, {:.0} WCU\n  \
-           cost        ${:.2} for a thousand requests, in DynamoDB on demand\n  \
+           cost        ${:.3} for a thousand requests, in DynamoDB on demand\n  \
            took        {:.1} s",
         figures.matching.word(),
         figures.requests,

@@ -234,6 +234,7 @@ async fn a_city_is_the_same_every_time(realization: Realization) {
         minutes: 3,
         rides_per_minute: 8.0,
         seed: 7,
+        collect_s: 1,
     };
     let mut first = None;
     for choice in [Choice::Greedy, Choice::Batched, Choice::Greedy] {
