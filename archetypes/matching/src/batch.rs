@@ -58,19 +58,26 @@ impl Dispatch {
         let mut done = Vec::new();
         let mut open = Vec::new();
         for ride_id in self.due_rides(now).await? {
-            match self.to_match(&ride_id, now).await {
+            match self.to_match(&ride_id).await {
                 Ok(Ok(ride)) => open.push(ride),
                 Ok(Err(tended)) => done.push((ride_id, Ok(tended))),
                 Err(error) => done.push((ride_id, Err(error))),
             }
         }
         let mut candidates = Vec::new();
-        for ride in &open {
+        let mut rides = Vec::new();
+        for ride in open {
             let view = self.find_nearby(ride.pickup, &ride.refused_by, CANDIDATES);
-            candidates.push(view.await?.candidates);
+            match view.await {
+                Ok(view) => {
+                    candidates.push(view.candidates);
+                    rides.push(ride);
+                }
+                Err(error) => done.push((ride.ride_id, Err(error))),
+            }
         }
         let chosen = solve(&candidates);
-        for ((ride, candidates), chosen) in open.iter().zip(&candidates).zip(chosen) {
+        for ((ride, candidates), chosen) in rides.iter().zip(&candidates).zip(chosen) {
             let candidate = chosen.and_then(|place| candidates.get(place));
             let matched = self.propose_chosen(ride, candidate, now).await;
             done.push((ride.ride_id.clone(), matched));
@@ -82,7 +89,6 @@ impl Dispatch {
     async fn to_match(
         &self,
         ride_id: &str,
-        now: Millis,
     ) -> Result<Result<RideRequestState, Cascade>, DispatchError> {
         let mut ride = self.known_ride(ride_id).await?;
         if ride.status == RideStatus::Matching
@@ -90,7 +96,8 @@ impl Dispatch {
         {
             ride = self.known_ride(ride_id).await?;
         }
-        let open = ride.status == RideStatus::Open && ride.due_at.is_some_and(|due| due <= now);
+        let due = ride.due_at.is_some_and(|due| due <= self.now());
+        let open = ride.status == RideStatus::Open && due;
         if open && ride.offers_made < self.rules.max_offers {
             return Ok(Ok(ride));
         }

@@ -96,7 +96,14 @@ impl Dispatch {
                 // Something moved since it was read.
                 Ok(Transaction::Cancelled(_)) => {}
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
-                Err(fault) => return Err(fault.into()),
+                // It may have been made. The ride says.
+                Err(fault) => {
+                    let there = self.known_ride(ride_id).await?.status;
+                    return match there {
+                        RideStatus::Cancelled => Ok(Cancelling::Over(there)),
+                        _ => Err(fault.into()),
+                    };
+                }
             }
         }
         Err(DispatchError::Contended)
@@ -167,7 +174,17 @@ impl Dispatch {
                     });
                 }
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
-                Err(fault) => return Err(fault.into()),
+                Err(fault) => {
+                    let there = self.assignment(assignment_id).await?;
+                    let ours = |there: &DriverAssignmentState| {
+                        there.driver_id == driver_id && there.status == AssignmentStatus::Cancelled
+                    };
+                    if !there.as_ref().is_some_and(ours) {
+                        return Err(fault.into());
+                    }
+                    let ride = self.known_ride(ride_of(assignment_id)).await?;
+                    return Ok(Cancelling::Over(ride.status));
+                }
             }
         }
         Err(DispatchError::Contended)

@@ -136,10 +136,10 @@ fn figure(today: &Today, day: &Day) -> String {
         }
     }
     out.push_str("</svg>\n");
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<figcaption>{}: {} free and {} busy drivers after {} minutes. How long riders waited for \
-         the car:</figcaption>\n",
+         the car:</figcaption>",
         day.figures.matching.word(),
         day.cabs.iter().filter(|(_, busy)| !busy).count(),
         day.cabs.iter().filter(|(_, busy)| *busy).count(),

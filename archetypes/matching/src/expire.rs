@@ -75,6 +75,8 @@ impl Dispatch {
                 // An answer came first, or another sweeper: the ride says.
                 Ok(Transaction::Cancelled(_)) => {}
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
+                // It may have been made. Whoever sweeps next sees: an expiry has no one who waits
+                // for its answer.
                 Err(fault) => return Err(fault.into()),
             }
         }

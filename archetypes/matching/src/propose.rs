@@ -49,9 +49,12 @@ impl Dispatch {
         candidate: &Candidate,
     ) -> Result<Proposing, DispatchError> {
         let assignment_id = ride.next_assignment();
-        if let Some(over) = &candidate.over {
-            // The last offer to this driver is over, and nobody has said so yet.
-            Box::pin(self.expire_offer(ride_of(over))).await?;
+        // The last offer to this driver is over, and nobody has said so yet. If it cannot be ended,
+        // that is its own ride's trouble, and this ride asks somebody else.
+        if let Some(over) = &candidate.over
+            && Box::pin(self.expire_offer(ride_of(over))).await.is_err()
+        {
+            return Ok(Proposing::DriverBusy);
         }
         if !self.lock_driver(&candidate.driver_id, &assignment_id).await {
             return Ok(Proposing::Locked);

@@ -769,6 +769,17 @@ async fn a_lost_answer_is_resolved_by_asking(realization: Realization) {
     drop(_deaf);
     town.invariants().await.unwrap();
     assert_eq!(town.see_driver("far").await.status, DriverStatus::Available);
+    town.request("bob").await;
+    town.offer("bob", "near").await;
+    let bobs = town.nth("bob", 1);
+    town.dispatch.accept(&near, &bobs).await.unwrap();
+    let _deaf = deaf();
+    let told = dispatch.cancel_assignment(&near, &bobs).await.unwrap();
+    assert_eq!(told, Cancelling::Over(RideStatus::Open));
+    let told = dispatch.cancel_ride(&town.ride("bob")).await.unwrap();
+    assert_eq!(told, Cancelling::Over(RideStatus::Cancelled));
+    drop(_deaf);
+    town.invariants().await.unwrap();
 }
 
 async fn a_conflict_with_another_transaction_is_tried_again(realization: Realization) {
@@ -904,6 +915,28 @@ async fn one_ride_that_cannot_be_tended_keeps_no_other(realization: Realization)
         8
     );
     assert_eq!(town.ride_status("alice").await, RideStatus::Matching);
+    // A driver whose last offer was such a ride's is passed over.
+    let near = town.driver("near");
+    let offer = town.nth("alice", 1);
+    town.dispatch.reject(&near, &offer).await.unwrap();
+    cloud
+        .dynamodb()
+        .put_item()
+        .table_name(cloud.names().table("drivers"))
+        .item("driver_id", s(&near))
+        .item("status", s("OFFERED"))
+        .item("assignment_id", s(format!("{}-broken-0.1", town.id)))
+        .item("offer_expires_at", n(0))
+        .send()
+        .await
+        .unwrap();
+    town.request("bob").await;
+    let told = town
+        .dispatch
+        .next_candidate(&town.ride("bob"))
+        .await
+        .unwrap();
+    assert!(matches!(&told, Cascade::Offered(offer) if offer.driver_id == town.driver("far")));
 }
 
 async fn bad_input_is_refused_before_any_write(realization: Realization) {

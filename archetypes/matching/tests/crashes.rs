@@ -57,7 +57,7 @@ async fn ride_is(town: Arc<Town>, rider: &str, status: RideStatus) -> Result<(),
 
 /// Time passes and sweepers come by until nothing is due; near says yes to what it is asked.
 async fn life_goes_on(town: &Town) {
-    for _ in 0..40 {
+    for _ in 0..15 {
         town.sweep().await;
         for rider in ["alice", "bob"] {
             let Some(ride) = town.dispatch.ride(&town.ride(rider)).await.unwrap() else {

@@ -35,7 +35,6 @@ in_both_realizations!(
     a_pickup_and_a_driver_who_gives_back_leave_no_rider_behind,
     rider_and_driver_who_both_cancel_end_it_once,
     a_step_of_a_trip_that_is_sent_twice_moves_it_once,
-    two_matchers_of_one_cascade_make_one_offer,
     a_driver_goes_home_or_is_asked_never_both,
     an_expiry_and_a_proposal_elsewhere_leave_the_driver_with_one,
     a_request_that_is_sent_twice_at_once_is_one_ride,
@@ -270,8 +269,9 @@ async fn a_step_of_a_trip_that_is_sent_twice_moves_it_once(realization: Realizat
 }
 
 /// The server that got a no and the sweeper both take the next step, each with a search of its own.
-async fn two_matchers_of_one_cascade_make_one_offer(realization: Realization) {
-    let actors = matcher(Interleave::of(move || requested(realization)), "server");
+#[tokio::test]
+async fn two_matchers_of_one_cascade_make_one_offer() {
+    let actors = matcher(Interleave::of(|| requested(Realization::Cells)), "server");
     // Both may be told "offers": it is the same offer to the same driver, made once.
     let ends = [
         "server offers, sweeper offers",
