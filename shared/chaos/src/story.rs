@@ -15,18 +15,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Makes the plans that one run is under.
 pub(crate) type MakePlan = Box<dyn Fn() -> Arc<dyn Plan> + Send + Sync>;
 
-/// Asks plans as the tap does: one that rewrites a call hands it on, and the first that neither
-/// passes nor rewrites it decides.
+/// Asks plans as the tap does: one that rewrites a call hands it on rewritten, and the first that
+/// neither passes nor rewrites it decides.
 pub(crate) async fn ask(plans: &[Arc<dyn Plan>], request: &Request) -> Verdict {
     let mut rewritten: Option<Request> = None;
     for plan in plans {
-        let seen = rewritten.as_ref().unwrap_or(request);
-        match plan.before(seen).await {
+        match plan.before(rewritten.as_ref().unwrap_or(request)).await {
             Verdict::Pass => {}
             Verdict::Rewrite(body) => {
-                let mut next = seen.clone();
-                next.body = body;
-                rewritten = Some(next);
+                let before = rewritten.unwrap_or_else(|| request.clone());
+                rewritten = Some(Request { body, ..before });
             }
             verdict => return verdict,
         }

@@ -436,6 +436,14 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// A value that is read, not computed with: a stored document would hide the rest of its line.
+fn short(value: String) -> String {
+    match value.char_indices().nth(100) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
+    }
+}
+
 /// The expression with `#names` and `:values` replaced by what they stand for.
 fn filled(expression: &str, part: &Value) -> String {
     let empty = Map::new();
@@ -454,7 +462,7 @@ fn filled(expression: &str, part: &Value) -> String {
         let word = &rest[start..start + length];
         match (names.get(word), values.get(word)) {
             (Some(name), _) => out.push_str(name.as_str().unwrap_or(word)),
-            (_, Some(value)) => out.push_str(&plain(value)),
+            (_, Some(value)) => out.push_str(&short(plain(value))),
             _ => out.push_str(word),
         }
         rest = &rest[start + length..];
