@@ -115,7 +115,7 @@ impl GeoIndex {
 fn ask_for(lat: f64, radius_m: f64) -> f64 {
     let rim = lat.abs() + (radius_m / EARTH_RADIUS_M).to_degrees();
     let narrow = rim.min(89.0).to_radians().cos();
-    (radius_m * 1.001 + 2.0) * (0.5 / narrow).max(1.0)
+    ((radius_m * 1.001 + 2.0) * (0.5 / narrow).max(1.0)).ceil()
 }
 
 impl LocationIndex for GeoIndex {

@@ -32,7 +32,6 @@ macro_rules! in_both_realizations {
 /// Everybody who may have a ride here; each has one.
 const RIDERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 const DRIVERS: [&str; 4] = ["near", "far", "farther", "off"];
-const MOST_OFFERS: u32 = 9;
 
 /// Where riders wait: in the middle of an H3 cell, so that a small search is one query.
 pub fn pickup() -> Point {
@@ -343,15 +342,17 @@ impl Town {
         rides: &[String],
         drivers: &[String],
     ) -> Result<State, String> {
+        let rides: Vec<RideRequestState> = self.items("rides", "ride_id", rides).await;
+        // Those it says it made, and one that it should not have.
         let offers: Vec<_> = rides
             .iter()
-            .flat_map(|ride| (1..=MOST_OFFERS).map(|offer| assignment_id(ride, offer)))
+            .flat_map(|ride| (1..=ride.offers_made + 1).map(|n| assignment_id(&ride.ride_id, n)))
             .collect();
         let state = State {
-            rides: self.items("rides", "ride_id", rides).await,
             drivers: self.items("drivers", "driver_id", drivers).await,
             offers: self.items("assignments", "assignment_id", &offers).await,
             trips: self.items("trips", "assignment_id", &offers).await,
+            rides,
         };
         state
             .drivers
