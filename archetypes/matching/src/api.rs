@@ -7,7 +7,7 @@
 use crate::domain::{Amount, CandidateSetView, RideRequestState, TripStatus};
 use crate::{
     Accepting, Cancelling, Dispatch, DispatchError, DriverState, Moving, NewQuote, NewRide, Point,
-    Realization, Rejecting, Requested, RideStatus, Shift, Starting,
+    Realization, Rejecting, Requested, RideStatus, Rules, Shift, Starting,
 };
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -23,8 +23,23 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// The router.
-pub fn app(dispatch: Dispatch) -> Router {
+/// What the handlers share.
+#[derive(Clone)]
+struct App {
+    dispatch: Dispatch,
+    batched: bool,
+}
+
+impl std::ops::Deref for App {
+    type Target = Dispatch;
+
+    fn deref(&self) -> &Dispatch {
+        &self.dispatch
+    }
+}
+
+/// The router. Batched, a ride is left to the next batch; otherwise its next driver is asked at once.
+pub fn app(dispatch: Dispatch, batched: bool) -> Router {
     let router = Router::new()
         .route("/drivers/{id}", get(driver))
         .route("/drivers/{id}/online", post(online))
@@ -41,7 +56,7 @@ pub fn app(dispatch: Dispatch) -> Router {
         .route("/trips/{id}", get(trip))
         .route("/trips/{id}/start", post(start))
         .route("/trips/{id}/advance", post(advance))
-        .with_state(dispatch);
+        .with_state(App { dispatch, batched });
     with_fallbacks(router)
 }
 
@@ -151,7 +166,7 @@ fn no(why: impl ToString) -> Refusal {
     Refusal(StatusCode::CONFLICT, why.to_string())
 }
 
-type Shared = State<Dispatch>;
+type Shared = State<App>;
 
 async fn driver(State(app): Shared, Path(id): Path<String>) -> Result<Json<DriverState>, Refusal> {
     let found = app.driver(&id).await?;
@@ -228,7 +243,10 @@ async fn request(State(app): Shared, given: Body<RideBody>) -> Result<Response, 
 }
 
 /// The next step of a ride's cascade. Who asked does not wait for it to succeed.
-async fn go_on(app: &Dispatch, ride_id: &str) {
+async fn go_on(app: &App, ride_id: &str) {
+    if app.batched {
+        return;
+    }
     if let Err(error) = app.next_candidate(ride_id).await {
         eprintln!("{ride_id} is left to the sweeper: {error}");
     }
@@ -366,7 +384,7 @@ fn serve_args(command: Command) -> Command {
                 .long("matching")
                 .value_parser(["greedy", "batched"])
                 .default_value("greedy")
-                .help("How the sweeper chooses for rides that wait"),
+                .help("Ask the soonest driver at once, or choose every second for all rides that wait"),
         )
 }
 
@@ -377,7 +395,12 @@ async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
     };
     let batched = args.get_one::<String>("matching").map(String::as_str) == Some("batched");
     cloud.create_tables(crate::tables::TABLES).await?;
-    let dispatch = Dispatch::new(cloud, realization);
+    let mut rules = Rules::default();
+    if batched {
+        // A batch collects for a second.
+        rules.take_over_ms = 1_000;
+    }
+    let dispatch = Dispatch::with_rules(cloud, realization, rules);
     serve_until(dispatch, batched, listen(&args).await?, interrupted()).await
 }
 
@@ -389,7 +412,7 @@ pub async fn serve_until(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let sweeper = tokio::spawn(sweep_forever(dispatch.clone(), batched));
-    let served = axum::serve(listener, app(dispatch))
+    let served = axum::serve(listener, app(dispatch, batched))
         .with_graceful_shutdown(stop)
         .await;
     sweeper.abort();

@@ -16,6 +16,7 @@ in_both_realizations!(
     a_ride_goes_from_a_quote_to_its_destination_with_curl_alone,
     a_no_asks_the_next_driver_at_once,
     the_sweeper_of_a_server_ends_what_is_over,
+    a_batched_server_leaves_a_ride_to_the_next_batch,
     wrong_requests_are_answered_with_what_is_wrong,
     stopping_ends_the_server,
     a_city_is_the_same_every_time,
@@ -140,6 +141,26 @@ async fn the_sweeper_of_a_server_ends_what_is_over(realization: Realization) {
             assert!(asks < 20_000, "the sweeper does not come");
         }
         town.invariants().await.unwrap();
+    }
+}
+
+async fn a_batched_server_leaves_a_ride_to_the_next_batch(realization: Realization) {
+    let town = empty_alone(realization).await;
+    let server = serve(&town, true).await;
+    let (status, _) = server
+        .post("/drivers/dora/online", place(52.501, 13.4))
+        .await;
+    assert_eq!(status, 200);
+    let (status, ride) = quote_and_request(&server, "alice").await;
+    assert_eq!((status, &ride["status"]), (201, &json!("OPEN")), "{ride}");
+    let clock = town.dispatch.cloud().clock();
+    clock.advance(std::time::Duration::from_millis(
+        town::rules().take_over_ms as u64,
+    ));
+    let mut asks = 0;
+    while server.get("/rides/r-alice").await.1["status"] != "MATCHING" {
+        asks += 1;
+        assert!(asks < 20_000, "no batch comes");
     }
 }
 
