@@ -307,13 +307,14 @@ async fn serve(cloud: Cloud, args: ArgMatches) -> anyhow::Result<()> {
     let processor = Processor::new(cloud.clock().clone());
     let address = outside.local_addr()?;
     let base = Url::parse(&format!("http://{address}")).context("its own address")?;
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(crate::processor_client::TIMEOUT)
-        .build()?;
-    let to = ProcessorClient::new(&cloud, client.clone(), base, NOTICE_SECRET);
-    let payments = Payments::new(cloud, to, client);
+    let client = || reqwest::Client::builder().no_proxy();
+    let to = ProcessorClient::new(&cloud, client(), base, NOTICE_SECRET)?;
+    let payments = Payments::new(cloud, to, client())?;
     payments.set_endpoint(&merchant, &webhook, &secret).await?;
+    // On a store that was kept, the merchant may have had another one.
+    payments
+        .rotate_secret(&merchant, &secret, 86_400_000)
+        .await?;
     let listener = listen(&args).await?;
     println!("the sandbox processor is on http://{address}");
     serve_until(payments, processor, outside, listener, interrupted()).await

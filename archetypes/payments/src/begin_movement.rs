@@ -23,9 +23,10 @@ impl Movement {
         }
     }
 
-    /// What the event says.
-    fn begun(&self) -> &'static str {
+    /// What the event says: that it has begun, or, where nobody has to be asked, that it is done.
+    fn begun(&self, begun: &TransactionState) -> &'static str {
         match self {
+            Self::Void if begun.status.is_terminal() => "payment_intent.voided",
             Self::Charge { .. } => "charge.started",
             Self::Capture { .. } => "capture.started",
             Self::Void | Self::Expire => "void.started",
@@ -84,7 +85,7 @@ impl Payments {
             // In this order: if there is no key after the payment was read, then what was read is not
             // the work of this very request, and may be a reason to refuse it.
             let intent = self.read_intent(payment_intent_id).await;
-            let claimed = match self.read_key(key, now).await? {
+            let claimed = match self.read_key(key).await? {
                 Some(there) => self.met(&claim, &there).await?,
                 None => {
                     let intent = intent?;
@@ -98,7 +99,7 @@ impl Payments {
                     let mut names = vec!["key"];
                     let mut items = vec![self.claimed(&claim, now)?];
                     let (more_names, more) =
-                        self.beginning(&intent, &after, &begun, movement.begun())?;
+                        self.beginning(&intent, &after, &begun, movement.begun(&begun))?;
                     names.extend(more_names);
                     items.extend(more);
                     match self.claim(&claim, &names, items).await? {
@@ -161,7 +162,7 @@ impl Payments {
             }
             let (after, begun) = intent.begin(movement, &transaction_id, now)?;
             let begun = begun.indexed();
-            let (names, items) = self.beginning(&intent, &after, &begun, movement.begun())?;
+            let (names, items) = self.beginning(&intent, &after, &begun, movement.begun(&begun))?;
             match self.cloud.transact(&names, items).await {
                 Ok(Transaction::Committed(_)) => {
                     let (intent, _) = self.drive(after, begun).await?;

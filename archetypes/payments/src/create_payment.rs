@@ -8,10 +8,10 @@ use crate::domain::{self, BadInput, CaptureMethod, IntentStatus, PaymentIntentSt
 use crate::emit_event::CHANGED;
 use crate::idempotency::{Claim, Claimed, Key, Response};
 use crate::money::{Amount, Unit};
-use crate::{Payments, PaymentsError};
+use crate::{ATTEMPTS, Payments, PaymentsError};
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem};
 use cloud::CloudError;
-use cloud::item::to_item;
+use cloud::item::{pause, to_item};
 use serde::{Deserialize, Serialize};
 
 /// What a merchant asks for.
@@ -66,6 +66,7 @@ impl Payments {
             authorization: None,
             authorization_expires_at: None,
             expiry_shard: None,
+            expiry_due_at: None,
             reason: None,
             created_at: now,
             updated_at: now,
@@ -89,15 +90,18 @@ impl Payments {
             .build()
             .map_err(CloudError::bug)?;
         items.push(TransactWriteItem::builder().put(put).build());
-        match self.claim(&claim, &names, items).await? {
-            Claimed::Ours => {
-                let ended = self.drive(intent, charge).await?;
-                self.finish(&claim, &ended).await
+        for attempt in 0..ATTEMPTS {
+            match self.claim(&claim, &names, items.clone()).await? {
+                Claimed::Ours => {
+                    let ended = self.drive(intent, charge).await?;
+                    return self.finish(&claim, &ended).await;
+                }
+                Claimed::Resume(theirs) => return self.resume(&theirs).await,
+                Claimed::Replay(response) => return Ok(response),
+                // The key was there, and has become free.
+                Claimed::Overtaken => pause(attempt).await,
             }
-            Claimed::Resume(theirs) => self.resume(&theirs).await,
-            Claimed::Replay(response) => Ok(response),
-            // Fresh ids are taken by nobody, so only the key could stand in the way.
-            Claimed::Overtaken => Err(PaymentsError::Contended),
         }
+        Err(PaymentsError::Contended)
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::emit_event::PaymentEventState;
 use crate::items::{event_key, lane};
+use crate::processor_client::TIMEOUT;
 use crate::{Payments, PaymentsError, signature, tables};
 use aws_sdk_dynamodb::types::{
     AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
@@ -84,15 +85,20 @@ pub enum Delivered {
 const DELIVERY_GUARD: &str = "attribute_not_exists(event_number)";
 const RELAYED: &str = "REMOVE outbox_shard";
 
-/// Nobody has tried it since it was read, when it was to be tried.
-const CLAIM_GUARD: &str = "attempt = :seen";
+/// Nobody has tried it since it was read, and it has not ended: who tried it before may only have been
+/// slow.
+const CLAIM_GUARD: &str = "attempt = :seen AND #status IN (:pending, :retrying)";
 const CLAIM: &str =
     "SET attempt = :attempt, lease_owner = :me, due_at = :until, #status = :retrying";
 
-/// Only the last try says how it went.
-const FENCE: &str = "attempt = :attempt";
+/// Only the last try says how it went, and only until somebody replays it.
+const FENCE: &str = "attempt = :attempt AND #status = :retrying";
 const DELIVERED: &str = "SET #status = :to, last_answer = :answer REMOVE due_shard, due_at";
 const AGAIN: &str = "SET #status = :to, last_answer = :answer, due_at = :due, due_shard = :shard";
+
+/// What waits for another is not looked at before that one is, unless somebody has it by now.
+const PUT_OFF_GUARD: &str = "due_at = :due";
+const PUT_OFF: &str = "SET due_at = :later";
 
 /// Only what was given up is sent again.
 const REPLAY_GUARD: &str = "#status = :failed";
@@ -100,12 +106,13 @@ const REPLAY: &str =
     "SET #status = :pending, forgiven = attempt, due_shard = :shard, due_at = :now";
 
 impl Payments {
-    /// Makes deliveries of what is in the outbox of these shards. Gives how many.
+    /// Makes deliveries of what is in the outbox of these shards. Gives what became of each: one that
+    /// cannot be relayed is not in the way of the others.
     pub async fn relay_events(
         &self,
         shards: impl IntoIterator<Item = u32>,
-    ) -> Result<usize, PaymentsError> {
-        let mut relayed = 0;
+    ) -> Result<Vec<(String, Result<bool, PaymentsError>)>, CloudError> {
+        let mut done = Vec::new();
         for shard in shards {
             let mut pages = self
                 .dynamodb()
@@ -118,12 +125,15 @@ impl Payments {
                 .items()
                 .send();
             while let Some(item) = pages.next().await {
-                let (payment_intent_id, number) = keys(&item.map_err(CloudError::from)?);
-                let event = self.read_event(&payment_intent_id, number).await?;
-                relayed += usize::from(self.relay(&event).await?);
+                let (payment_intent_id, number) = keys(&item?);
+                let relayed = match self.read_event(&payment_intent_id, number).await {
+                    Ok(event) => self.relay(&event).await,
+                    Err(error) => Err(error),
+                };
+                done.push((format!("{payment_intent_id} #{number}"), relayed));
             }
         }
-        Ok(relayed)
+        Ok(done)
     }
 
     /// Makes a delivery of an event. False if there is one.
@@ -168,16 +178,17 @@ impl Payments {
         }
     }
 
-    /// Tries what is due in these shards.
+    /// Tries what is due in these shards, one after the other. Gives what became of each.
     pub async fn deliver_due(
         &self,
         shards: impl IntoIterator<Item = u32>,
-    ) -> Result<Vec<Delivered>, PaymentsError> {
+    ) -> Result<Vec<(String, Result<Delivered, PaymentsError>)>, CloudError> {
         let now = self.now();
         let mut done = Vec::new();
         for shard in shards {
             for (payment_intent_id, number) in self.listed("due", shard, now).await? {
-                done.push(self.deliver(&payment_intent_id, number).await?);
+                let tried = self.deliver(&payment_intent_id, number).await;
+                done.push((format!("{payment_intent_id} #{number}"), tried));
             }
         }
         Ok(done)
@@ -226,7 +237,8 @@ impl Payments {
             return Ok(Delivered::Nothing);
         };
         // Once it has ended it stays so, unless somebody replays it: so this needs no guard.
-        if number > 1 && !before.is_some_and(|before| before.has_ended()) {
+        if number > 1 && !before.as_ref().is_some_and(WebhookDeliveryState::has_ended) {
+            self.put_off(&delivery, before.as_ref()).await?;
             return Ok(Delivered::Waiting);
         }
         let endpoint = self.read_endpoint(&delivery.merchant_id).await?;
@@ -242,6 +254,7 @@ impl Payments {
             .post(&endpoint.webhook_url)
             .header(signature::HEADER, signed)
             .header("content-type", "application/json")
+            .timeout(TIMEOUT)
             .body(claimed.payload.clone())
             .send()
             .await;
@@ -258,6 +271,37 @@ impl Payments {
                 self.not_delivered(&claimed, &answer, false).await
             }
         }
+    }
+
+    /// A merchant that is away for a day has many events that wait for its first one. Nobody looks at
+    /// them before that one is tried again.
+    async fn put_off(
+        &self,
+        delivery: &WebhookDeliveryState,
+        before: Option<&WebhookDeliveryState>,
+    ) -> Result<(), CloudError> {
+        let (Some(due), Some(later)) = (delivery.due_at, before.and_then(|before| before.due_at))
+        else {
+            return Ok(());
+        };
+        if later <= due {
+            return Ok(());
+        }
+        self.dynamodb()
+            .update_item()
+            .table_name(self.table(tables::WEBHOOK_DELIVERIES.name))
+            .set_key(Some(event_key(
+                &delivery.payment_intent_id,
+                delivery.event_number,
+            )))
+            .update_expression(PUT_OFF)
+            .condition_expression(PUT_OFF_GUARD)
+            .expression_attribute_values(":due", n(due))
+            .expression_attribute_values(":later", n(later))
+            .send()
+            .await
+            .guarded()?;
+        Ok(())
     }
 
     async fn with_predecessor(
@@ -299,6 +343,7 @@ impl Payments {
             .update_expression(CLAIM)
             .condition_expression(CLAIM_GUARD)
             .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":pending", s("PENDING"))
             .expression_attribute_values(":retrying", s("RETRYING"))
             .expression_attribute_values(":seen", n(delivery.attempt))
             .expression_attribute_values(":attempt", n(attempt))
@@ -342,6 +387,7 @@ impl Payments {
             .condition_expression(FENCE)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":attempt", n(delivery.attempt))
+            .expression_attribute_values(":retrying", s("RETRYING"))
             .expression_attribute_values(":to", s("DELIVERED"))
             .expression_attribute_values(":answer", s(answer))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
@@ -379,6 +425,7 @@ impl Payments {
             .condition_expression(FENCE)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":attempt", n(delivery.attempt))
+            .expression_attribute_values(":retrying", s("RETRYING"))
             .expression_attribute_values(":to", crate::items::word(to))
             .expression_attribute_values(":answer", s(answer))
             .expression_attribute_values(":due", n(due))
@@ -400,7 +447,7 @@ impl Payments {
     /// Sends again what was given up.
     pub async fn replay(&self, payment_intent_id: &str, number: u64) -> Result<(), PaymentsError> {
         let not_given_up = || PaymentsError::NotGivenUp(payment_intent_id.to_owned(), number);
-        if payment_intent_id.is_empty() {
+        if crate::domain::text("the payment", payment_intent_id).is_err() {
             return Err(not_given_up());
         }
         let replayed = self
@@ -424,9 +471,9 @@ impl Payments {
             Guard::Failed(there) => {
                 let there: Option<WebhookDeliveryState> =
                     there.map(|item| from_item(&item)).transpose()?;
-                // To be sent again already: by this very call, perhaps, whose answer got lost.
+                // On its way again already: by this very call, perhaps, whose answer got lost.
                 match there {
-                    Some(there) if there.status == DeliveryStatus::Pending => Ok(()),
+                    Some(there) if there.forgiven > 0 && !there.has_ended() => Ok(()),
                     _ => Err(not_given_up()),
                 }
             }

@@ -22,6 +22,8 @@ pub const LEASE_MS: Millis = 30_000;
 pub const STALLED_MS: Millis = 60_000;
 /// How long a key is remembered.
 pub const KEY_KEPT_MS: Millis = 86_400_000;
+/// After this DynamoDB may delete a key.
+pub const KEY_PURGED_MS: Millis = 30 * 86_400_000;
 /// How long an authorization holds.
 pub const AUTHORIZATION_MS: Millis = 7 * 86_400_000;
 /// The first pause of the reconciler, which doubles, and the longest.
@@ -132,6 +134,9 @@ pub struct PaymentIntentState {
     /// Only while something can expire: what makes that index sparse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiry_shard: Option<String>,
+    /// When the sweeper must look at it: when it is over, and later if it could not be let go then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiry_due_at: Option<Millis>,
     /// Why it is not charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -309,6 +314,9 @@ pub enum BadInput {
     /// An amount that cannot be paid.
     #[error("the amount is {0}: it must be from 1 to {MAX_AMOUNT}, in minor units")]
     Amount(Amount),
+    /// A notice that says nothing.
+    #[error("the notice cannot be read: {0}")]
+    Notice(String),
     /// An address nobody could send to.
     #[error("'{0}' is no http or https address")]
     Url(String),
@@ -567,6 +575,8 @@ impl PaymentIntentState {
         };
         let amount = transaction.amount;
         let approved = *outcome == Outcome::Approved;
+        // An authorization that is over, and that the processor will not void, is gone there.
+        let is_gone = transaction.expiry && matches!(outcome, Outcome::Declined(_));
         let mut postings = Vec::new();
         let event = match (transaction.kind, approved) {
             (Kind::Charge, true) => {
@@ -581,7 +591,10 @@ impl PaymentIntentState {
                 } else {
                     intent.capturable = amount;
                     intent.status = IntentStatus::Authorized;
-                    intent.authorization_expires_at = Some(now + AUTHORIZATION_MS);
+                    // Counted from before the processor was asked: ours is over first.
+                    let over = transaction.created_at + AUTHORIZATION_MS;
+                    intent.authorization_expires_at = Some(over);
+                    intent.expiry_due_at = Some(over);
                     "payment_intent.authorized"
                 }
             }
@@ -603,7 +616,7 @@ impl PaymentIntentState {
                 postings = ledger::captured(&intent.merchant_id, amount);
                 "capture.succeeded"
             }
-            (Kind::Void, true) => {
+            (Kind::Void, _) if approved || is_gone => {
                 intent.capturable = 0;
                 intent.status = match (intent.captured > 0, transaction.expiry) {
                     (true, _) => IntentStatus::Succeeded,
@@ -619,11 +632,17 @@ impl PaymentIntentState {
                 "refund.succeeded"
             }
             (Kind::Capture, false) => "capture.failed",
-            (Kind::Void, false) => "void.failed",
+            (Kind::Void, _) => {
+                if transaction.expiry {
+                    intent.expiry_due_at = Some(now + ASK_AT_MOST_MS);
+                }
+                "void.failed"
+            }
             (Kind::Refund, false) => "refund.failed",
         };
         if intent.status != IntentStatus::Authorized {
             intent.expiry_shard = None;
+            intent.expiry_due_at = None;
         }
         let (status, reason) = match outcome {
             Outcome::Approved if transaction.kind == Kind::Charge => {
@@ -688,6 +707,7 @@ mod tests {
             authorization: None,
             authorization_expires_at: None,
             expiry_shard: None,
+            expiry_due_at: None,
             reason: None,
             created_at: 0,
             updated_at: 0,

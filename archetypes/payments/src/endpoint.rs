@@ -3,7 +3,7 @@
 use crate::domain::{self, BadInput};
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
-use cloud::item::{from_item, n, s, to_item};
+use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Guarded, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ pub struct EndpointState {
     pub previous_until: Option<Millis>,
 }
 
+/// A secret that is there is changed by rotation only: whoever says again where they listen must not
+/// undo a change that is under way.
+const LISTEN: &str = "SET webhook_url = :url, secret = if_not_exists(secret, :secret)";
+
 /// The store copies the old secret itself, so two changes at once cannot lose one; and the same change
 /// again changes nothing.
 const ROTATE_GUARD: &str = "attribute_exists(merchant_id) AND secret <> :new";
@@ -43,7 +47,7 @@ impl EndpointState {
 }
 
 impl Payments {
-    /// Says where a merchant listens.
+    /// Says where a merchant listens, and the secret if there is none yet.
     pub async fn set_endpoint(
         &self,
         merchant_id: &str,
@@ -57,17 +61,13 @@ impl Payments {
         if !is_url {
             return Err(BadInput::Url(webhook_url.to_owned()).into());
         }
-        let endpoint = EndpointState {
-            merchant_id: merchant_id.to_owned(),
-            webhook_url: webhook_url.to_owned(),
-            secret: secret.to_owned(),
-            previous_secret: None,
-            previous_until: None,
-        };
         self.dynamodb()
-            .put_item()
+            .update_item()
             .table_name(self.table(tables::ENDPOINTS.name))
-            .set_item(Some(to_item(&endpoint)?))
+            .key("merchant_id", s(merchant_id))
+            .update_expression(LISTEN)
+            .expression_attribute_values(":url", s(webhook_url))
+            .expression_attribute_values(":secret", s(secret))
             .send()
             .await
             .map_err(CloudError::from)?;

@@ -23,9 +23,7 @@ impl Payments {
                 .query()
                 .table_name(self.table(tables::PAYMENT_INTENTS.name))
                 .index_name("expiring")
-                .key_condition_expression(
-                    "expiry_shard = :shard AND authorization_expires_at <= :now",
-                )
+                .key_condition_expression("expiry_shard = :shard AND expiry_due_at <= :now")
                 .expression_attribute_values(":shard", s(format!("expiry-{shard}")))
                 .expression_attribute_values(":now", n(now))
                 .into_paginator()

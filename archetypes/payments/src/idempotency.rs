@@ -6,7 +6,8 @@
 //! for byte. A refusal that wrote nothing is not kept: the key is still free.
 
 use crate::domain::{
-    self, BadInput, KEY_KEPT_MS, LEASE_MS, PaymentIntentState, TransactionState, TransactionStatus,
+    self, BadInput, KEY_KEPT_MS, KEY_PURGED_MS, LEASE_MS, PaymentIntentState, TransactionState,
+    TransactionStatus,
 };
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
@@ -59,8 +60,10 @@ pub struct IdempotencyState {
     pub response_body: Option<String>,
     /// When the key came first.
     pub created_at: Millis,
-    /// Epoch seconds; then the key is free again.
-    pub expires_at: i64,
+    /// Then the key is free again, if it is known what became of it.
+    pub free_at: Millis,
+    /// Epoch seconds; then DynamoDB may delete it. Much later: what is unknown must not be forgotten.
+    pub purge_at: i64,
 }
 
 /// An answer, as it is sent and kept.
@@ -71,6 +74,9 @@ pub struct Response {
     /// JSON.
     pub body: String,
 }
+
+/// The status of an answer that says: nobody knows yet.
+const UNKNOWN: u16 = 202;
 
 /// A request that wants to have its key, or has it.
 pub struct Claim<'a> {
@@ -93,13 +99,16 @@ pub(crate) enum Claimed<'a> {
     Overtaken,
 }
 
-/// Nobody has the key, or it was so long ago that it is free again. DynamoDB deletes late, so the
-/// attribute decides and not the deletion.
-const KEY_GUARD: &str = "attribute_not_exists(idempotency_key) OR expires_at <= :now_s";
+/// Nobody has the key, or it has had a definite answer so long ago that it is free again. One whose
+/// outcome was unknown is looked at before it is given away.
+const KEY_GUARD: &str = "attribute_not_exists(idempotency_key) \
+     OR (free_at <= :now AND #status = :completed AND response_status <> :unknown)";
+
+/// The key is still the one whose movement was looked at, and has ended.
+const FREE_GUARD: &str = "transaction_id = :transaction";
 
 /// The lease that was seen is still the one there is: one of several takes it over.
-const TAKE_OVER_GUARD: &str =
-    "#status = :in_progress AND #owner = :seen AND lease_expires_at = :lease";
+const TAKE_OVER_GUARD: &str = "#owner = :seen AND lease_expires_at = :lease";
 const TAKE_OVER: &str = "SET #owner = :me, lease_expires_at = :until";
 
 /// The first answer stays, and it is that of the movement the key stands for: a day later it may stand
@@ -144,9 +153,9 @@ impl Response {
     pub(crate) fn of(intent: &PaymentIntentState, transaction: &TransactionState) -> Self {
         let status = match transaction.status {
             TransactionStatus::Authorized | TransactionStatus::Succeeded => 200,
-            // The card said no: nothing is wrong with the request.
+            // Not charged, and known not to be: nothing is wrong with the request.
             TransactionStatus::Declined | TransactionStatus::Failed => 402,
-            _ => 202,
+            _ => UNKNOWN,
         };
         let body = serde_json::json!({
             "payment": intent.view(),
@@ -183,13 +192,17 @@ impl Payments {
             response_status: None,
             response_body: None,
             created_at: now,
-            expires_at: (now + KEY_KEPT_MS) / 1_000,
+            free_at: now + KEY_KEPT_MS,
+            purge_at: (now + KEY_PURGED_MS) / 1_000,
         };
         let put = Put::builder()
             .table_name(self.table(tables::IDEMPOTENCY.name))
             .set_item(Some(to_item(&state)?))
             .condition_expression(KEY_GUARD)
-            .expression_attribute_values(":now_s", n(now / 1_000))
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":now", n(now))
+            .expression_attribute_values(":completed", s("COMPLETED"))
+            .expression_attribute_values(":unknown", n(UNKNOWN))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .map_err(CloudError::bug)?;
@@ -218,11 +231,7 @@ impl Payments {
     }
 
     /// The key as it is, if it is there. Consistent.
-    pub async fn read_key(
-        &self,
-        key: &Key,
-        now: Millis,
-    ) -> Result<Option<IdempotencyState>, CloudError> {
+    pub async fn read_key(&self, key: &Key) -> Result<Option<IdempotencyState>, CloudError> {
         let found = self
             .dynamodb()
             .get_item()
@@ -231,9 +240,31 @@ impl Payments {
             .consistent_read(true)
             .send()
             .await?;
-        let state: Option<IdempotencyState> =
-            found.item.map(|item| from_item(&item)).transpose()?;
-        Ok(state.filter(|state| state.expires_at > now / 1_000))
+        found.item.map(|item| from_item(&item)).transpose()
+    }
+
+    /// Gives a key away whose day is over, if its movement has ended. True if it is free now.
+    async fn free(&self, there: &IdempotencyState, now: Millis) -> Result<bool, PaymentsError> {
+        if there.free_at > now {
+            return Ok(false);
+        }
+        let (_, movement) = self
+            .read_movement(&there.payment_intent_id, &there.transaction_id)
+            .await?;
+        if !movement.status.is_terminal() {
+            return Ok(false);
+        }
+        self.dynamodb()
+            .delete_item()
+            .table_name(self.table(tables::IDEMPOTENCY.name))
+            .key("idempotency_key", s(&there.idempotency_key))
+            .condition_expression(FREE_GUARD)
+            .expression_attribute_values(":transaction", s(&there.transaction_id))
+            .send()
+            .await
+            .guarded()?;
+        // Deleted, or somebody else has it by now: either way, look again.
+        Ok(true)
     }
 
     /// The key is there already. Whose is it, and how far has it come?
@@ -246,13 +277,16 @@ impl Payments {
         if there.owner == claim.owner {
             return Ok(Claimed::Ours);
         }
+        let now = self.now();
+        if self.free(there, now).await? {
+            return Ok(Claimed::Overtaken);
+        }
         if there.request_hash != claim.request_hash {
             return Err(PaymentsError::KeyReused(claim.key.key.clone()));
         }
         if let Some(response) = there.response() {
             return Ok(Claimed::Replay(response));
         }
-        let now = self.now();
         let in_progress = |until: Millis| PaymentsError::InProgress {
             key: claim.key.key.clone(),
             retry_after_ms: (until - now).max(1),
@@ -267,9 +301,7 @@ impl Payments {
             .key("idempotency_key", s(&there.idempotency_key))
             .update_expression(TAKE_OVER)
             .condition_expression(TAKE_OVER_GUARD)
-            .expression_attribute_names("#status", "status")
             .expression_attribute_names("#owner", "owner")
-            .expression_attribute_values(":in_progress", s("IN_PROGRESS"))
             .expression_attribute_values(":seen", s(&there.owner))
             .expression_attribute_values(":lease", n(there.lease_expires_at))
             .expression_attribute_values(":me", s(&claim.owner))
@@ -287,8 +319,9 @@ impl Payments {
         };
         match taken {
             Guard::Passed(_) => Ok(Claimed::Resume(resumed())),
-            Guard::Failed(now_there) => {
-                let now_there: IdempotencyState = from_item(&now_there.unwrap_or_default())?;
+            Guard::Failed(None) => Ok(Claimed::Overtaken),
+            Guard::Failed(Some(now_there)) => {
+                let now_there: IdempotencyState = from_item(&now_there)?;
                 match now_there.response() {
                     Some(response) => Ok(Claimed::Replay(response)),
                     None if now_there.owner == claim.owner => Ok(Claimed::Resume(resumed())),

@@ -60,14 +60,22 @@ pub struct Payments {
 }
 
 impl Payments {
-    /// Payments on this cloud, through this processor. `webhooks` is the client that merchants are
+    /// Payments on this cloud, through this processor. `webhooks` makes the client that merchants are
     /// told by. Tables must be there: `archetype().create(&cloud)`.
-    pub fn new(cloud: Cloud, processor: ProcessorClient, webhooks: reqwest::Client) -> Self {
-        Self {
-            webhooks: cloud.http(webhooks),
+    ///
+    /// It follows no redirect: a login page that answers 200 has not taken an event, and a signed
+    /// message is for the address that was given.
+    pub fn new(
+        cloud: Cloud,
+        processor: ProcessorClient,
+        webhooks: reqwest::ClientBuilder,
+    ) -> reqwest::Result<Self> {
+        let webhooks = webhooks.redirect(reqwest::redirect::Policy::none());
+        Ok(Self {
+            webhooks: cloud.http(webhooks.build()?),
             cloud,
             processor,
-        }
+        })
     }
 
     /// The same on another view of its cloud: another clock, or beside the tap.

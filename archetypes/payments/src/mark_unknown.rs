@@ -12,7 +12,7 @@ use cloud::item::{n, s};
 use cloud::{CloudError, Transaction};
 
 /// From SENT only: whatever is known already is more than this.
-const SENT_GUARD: &str = "#status = :sent AND attempt = :attempt";
+const SENT_GUARD: &str = "#status = :sent";
 const UNKNOWN: &str = "SET #status = :unknown, due_at = :due, updated_at = :now";
 
 const ATTEMPT_UNKNOWN: &str = "SET #status = :unknown";
@@ -43,7 +43,6 @@ impl Payments {
             .condition_expression(SENT_GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":sent", TransactionStatus::Sent.attribute())
-            .expression_attribute_values(":attempt", n(transaction.attempt))
             .expression_attribute_values(":unknown", unknown.status.attribute())
             .expression_attribute_values(":due", n(due))
             .expression_attribute_values(":now", n(now))

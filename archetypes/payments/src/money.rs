@@ -43,10 +43,11 @@ impl fmt::Display for Unit {
 impl TryFrom<String> for Unit {
     type Error = String;
 
-    /// Gold, test codes and funds have no minor unit, and no card pays in them.
+    /// Nobody pays by card in gold, test codes, drawing rights or funds.
     fn try_from(code: String) -> Result<Self, String> {
         Currency::from_code(&code)
             .filter(|currency| currency.exponent().is_some())
+            .filter(|currency| !currency.is_fund() && !currency.is_special())
             .map(Self)
             .ok_or_else(|| {
                 format!("'{code}' is no currency to pay in: use an ISO 4217 code such as EUR")
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_nobody_pays_in_is_no_currency() {
-        for code in ["", "EURO", "eur", "XAU", "XTS", "XXX"] {
+        for code in ["", "EURO", "eur", "XAU", "XTS", "XXX", "XDR", "CHE", "CLF"] {
             assert!(Unit::try_from(code.to_owned()).is_err(), "{code}");
         }
     }

@@ -265,7 +265,12 @@ impl Book {
                 }
                 held.refunded += order.amount;
             }
-            Kind::Void | Kind::Charge => held.voided = true,
+            Kind::Void | Kind::Charge => {
+                if held.voided || held.since + AUTHORIZATION_MS <= now {
+                    return declined("there is nothing held");
+                }
+                held.voided = true;
+            }
         }
         (Decision::Approved, None)
     }

@@ -122,16 +122,30 @@ pub struct ProcessorClient {
     http: ClientWithMiddleware,
     base: Url,
     notice_secret: String,
+    patience: Duration,
 }
 
 impl ProcessorClient {
-    /// The processor at `base`, whose notices are signed with `notice_secret`. Requests pass the tap.
-    pub fn new(cloud: &Cloud, http: reqwest::Client, base: Url, notice_secret: &str) -> Self {
-        Self {
+    /// The processor at `base`, whose notices are signed with `notice_secret`. Requests pass the tap,
+    /// and follow no redirect.
+    pub fn new(
+        cloud: &Cloud,
+        http: reqwest::ClientBuilder,
+        base: Url,
+        notice_secret: &str,
+    ) -> reqwest::Result<Self> {
+        let http = http.redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self {
             http: cloud.http(http),
             base,
             notice_secret: notice_secret.to_owned(),
-        }
+            patience: TIMEOUT,
+        })
+    }
+
+    /// The same, waiting this long for an answer.
+    pub fn waiting(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// What its notices are signed with.
@@ -150,36 +164,43 @@ impl ProcessorClient {
     /// Sends an order. The same key is the same order, however often it is sent.
     pub async fn send(&self, key: &str, order: &Order) -> Answer {
         let request = self.http.post(self.url(&["orders"]));
-        answer(request.header("idempotency-key", key).json(order)).await
+        let request = request.header("idempotency-key", key).json(order);
+        self.answer(key, request).await
     }
 
     /// Asks what became of an order.
     pub async fn ask(&self, key: &str) -> Answer {
-        answer(self.http.get(self.url(&["orders", key]))).await
+        let request = self.http.get(self.url(&["orders", key]));
+        self.answer(key, request).await
     }
 
     /// Makes sure that an order which is not there never will be. If it is there, this is a question.
     pub async fn close(&self, key: &str) -> Answer {
-        answer(self.http.post(self.url(&["orders", key, "close"]))).await
+        let request = self.http.post(self.url(&["orders", key, "close"]));
+        self.answer(key, request).await
     }
-}
 
-async fn answer(request: RequestBuilder) -> Answer {
-    let response = match request.send().await {
-        Ok(response) => response,
-        // No connection, so nothing was sent.
-        Err(Error::Reqwest(error)) if error.is_connect() => {
-            return Answer::NotNow(error.to_string());
+    async fn answer(&self, key: &str, request: RequestBuilder) -> Answer {
+        let response = match request.timeout(self.patience).send().await {
+            Ok(response) => response,
+            // No connection, so nothing was sent.
+            Err(Error::Reqwest(error)) if error.is_connect() => {
+                return Answer::NotNow(error.to_string());
+            }
+            Err(error) => return Answer::Unknown(error.to_string()),
+        };
+        match response.status() {
+            StatusCode::OK | StatusCode::ACCEPTED => match response.json::<Said>().await {
+                // An answer about another order is no answer.
+                Ok(said) if said.key != key => Answer::Unknown(format!("about {}", said.key)),
+                Ok(said) => said.outcome().map_or(Answer::Pending, Answer::Decided),
+                Err(error) => Answer::Unknown(error.to_string()),
+            },
+            StatusCode::NOT_FOUND => Answer::NotThere,
+            StatusCode::SERVICE_UNAVAILABLE => {
+                Answer::NotNow("the processor is not available".into())
+            }
+            other => Answer::Unknown(other.to_string()),
         }
-        Err(error) => return Answer::Unknown(error.to_string()),
-    };
-    match response.status() {
-        StatusCode::OK | StatusCode::ACCEPTED => match response.json::<Said>().await {
-            Ok(said) => said.outcome().map_or(Answer::Pending, Answer::Decided),
-            Err(error) => Answer::Unknown(error.to_string()),
-        },
-        StatusCode::NOT_FOUND => Answer::NotThere,
-        StatusCode::SERVICE_UNAVAILABLE => Answer::NotNow("the processor is not available".into()),
-        other => Answer::Unknown(other.to_string()),
     }
 }

@@ -33,8 +33,9 @@ pub enum Decided {
     Discrepancy,
 }
 
-/// The number under which a contradiction is kept: after all questions.
-pub(crate) const DISCREPANCY: u32 = u32::MAX;
+/// The numbers under which contradictions are kept: after all questions, one for each attempt and
+/// outcome.
+pub(crate) const DISCREPANCIES: u32 = 1_000_000;
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +69,11 @@ pub enum Reconciled {
     Overtaken,
 }
 
-/// Nobody has moved it, and nobody else has asked.
-const WAIT_GUARD: &str = "#status = :from AND attempt = :attempt AND asked = :seen";
+/// A decision is written once: somebody who asked in the same moment may have written this one.
+const DECISION_GUARD: &str = "attribute_not_exists(transaction_id)";
+
+/// Nobody has found out meanwhile.
+const WAIT_GUARD: &str = "#status = :from";
 const WAIT: &str = "SET asked = :asked, due_at = :due";
 
 impl Payments {
@@ -122,7 +126,7 @@ impl Payments {
             return Ok(Reconciled::Nothing);
         }
         if transaction.status == TransactionStatus::Pending {
-            let abandoned = Outcome::Closed("it was never sent".into());
+            let abandoned = Outcome::Closed("nobody went on with it".into());
             let decision = self.decision(&transaction, "not asked", Decided::Abandoned, now);
             return self
                 .settle_by_decision(&intent, &transaction, &abandoned, &decision)
@@ -185,10 +189,18 @@ impl Payments {
         let written = self
             .record_with(intent, transaction, outcome, source, now, Some(decision))
             .await?;
-        Ok(match written {
-            Some(_) => Reconciled::Settled(decision.decision),
-            None => Reconciled::Overtaken,
-        })
+        if written.is_some() {
+            return Ok(Reconciled::Settled(decision.decision));
+        }
+        // Somebody else moved it. If they knew otherwise, people must look at it.
+        let (_, after) = self
+            .read_movement(&intent.payment_intent_id, &transaction.transaction_id)
+            .await?;
+        if transaction.status.is_out() {
+            self.compare(&transaction.attempt_id(), &after, outcome)
+                .await?;
+        }
+        Ok(Reconciled::Overtaken)
     }
 
     async fn wait(
@@ -207,8 +219,6 @@ impl Payments {
             .condition_expression(WAIT_GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":from", transaction.status.attribute())
-            .expression_attribute_values(":attempt", n(transaction.attempt))
-            .expression_attribute_values(":seen", n(transaction.asked))
             .expression_attribute_values(":asked", n(decision.number))
             .expression_attribute_values(":due", n(due))
             .build()
@@ -238,6 +248,7 @@ impl Payments {
         let put = Put::builder()
             .table_name(self.table(tables::RECONCILIATIONS.name))
             .set_item(Some(to_item(decision)?))
+            .condition_expression(DECISION_GUARD)
             .build()
             .map_err(CloudError::bug)?;
         Ok(TransactWriteItem::builder().put(put).build())

@@ -5,12 +5,14 @@
 //! and because a state only ever gains rank, a late answer, a notice and the reconciler may come in any
 //! order, and often: the first decides, the others find it decided.
 
-use crate::domain::{Outcome, PaymentIntentState, Source, TransactionState, TransactionStatus};
+use crate::domain::{
+    BadInput, Outcome, PaymentIntentState, Source, TransactionState, TransactionStatus,
+};
 use crate::emit_event::CHANGED;
 use crate::items::{lane, transaction_key, word};
 use crate::mark_processing::{AttemptStatus, ExternalAuthorizationAttemptState};
 use crate::processor_client::Said;
-use crate::reconcile::{Decided, ReconciliationState};
+use crate::reconcile::{DISCREPANCIES, Decided, ReconciliationState};
 use crate::{ATTEMPTS, Payments, PaymentsError, signature, tables};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
@@ -63,9 +65,7 @@ impl Payments {
         decision: Option<&ReconciliationState>,
     ) -> Result<Option<(PaymentIntentState, TransactionState)>, PaymentsError> {
         let mut settled = intent.settle(transaction, outcome, source, now);
-        if settled.intent.authorization_expires_at.is_some()
-            && settled.intent.status == crate::domain::IntentStatus::Authorized
-        {
+        if settled.intent.expiry_due_at.is_some() {
             settled.intent.expiry_shard = Some(lane("expiry", &intent.payment_intent_id));
         }
         let after = &settled.transaction;
@@ -156,7 +156,8 @@ impl Payments {
     /// The processor's own message: signed, often late, sometimes twice.
     pub async fn record_notice(&self, body: &str, signed: &str) -> Result<Recorded, PaymentsError> {
         signature::verify(&[self.processor.notice_secret()], signed, body, self.now())?;
-        let said: Said = serde_json::from_str(body).map_err(CloudError::corrupt)?;
+        let said: Said =
+            serde_json::from_str(body).map_err(|error| BadInput::Notice(error.to_string()))?;
         let attempt = self.read_attempt(&said.key).await?;
         let Some(outcome) = said.outcome() else {
             return Ok(Recorded::Nothing);
@@ -177,12 +178,16 @@ impl Payments {
     }
 
     /// Holds somebody's word about an attempt that has ended against what is known of it.
-    async fn compare(
+    pub(crate) async fn compare(
         &self,
         attempt_id: &str,
         transaction: &TransactionState,
         outcome: &Outcome,
     ) -> Result<Recorded, PaymentsError> {
+        // Not decided, or not here: it contradicts nothing yet.
+        if transaction.attempt_id() == attempt_id && transaction.status.is_out() {
+            return Ok(Recorded::Nothing);
+        }
         // An attempt that was closed before another began took nothing.
         let took = transaction.attempt_id() == attempt_id
             && matches!(
@@ -192,9 +197,15 @@ impl Payments {
         if took == (*outcome == Outcome::Approved) {
             return Ok(Recorded::Known);
         }
+        let kind = match outcome {
+            Outcome::Approved => 1,
+            Outcome::Declined(_) => 2,
+            Outcome::Closed(_) => 3,
+        };
+        let about = attempt_id.rsplit('-').next().and_then(|n| n.parse().ok());
         let decision = ReconciliationState {
             transaction_id: transaction.transaction_id.clone(),
-            number: crate::reconcile::DISCREPANCY,
+            number: DISCREPANCIES + 10 * about.unwrap_or(0_u32) + kind,
             payment_intent_id: transaction.payment_intent_id.clone(),
             attempt_id: attempt_id.to_owned(),
             answer: format!("{outcome:?}"),

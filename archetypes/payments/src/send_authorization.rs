@@ -6,6 +6,7 @@ use crate::domain::{
 };
 use crate::items::transaction_key;
 use crate::processor_client::{Answer, Order};
+use crate::record_response::Recorded;
 use crate::{ATTEMPTS, Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
 use cloud::item::{n, pause, s};
@@ -52,8 +53,18 @@ impl Payments {
                     self.take_back(&intent, &transaction).await?
                 }
                 Answer::Decided(outcome) => {
+                    let about = transaction.attempt_id();
                     let learned = self.learn(intent, transaction, &outcome, Source::Response);
-                    (_, intent, transaction) = learned.await?;
+                    let settled;
+                    (settled, intent, transaction) = learned.await?;
+                    if !settled {
+                        // Somebody else knew first. If they knew otherwise, people must look at it,
+                        // and nothing more is sent.
+                        let compared = self.compare(&about, &transaction, &outcome).await?;
+                        if compared == Recorded::Discrepancy {
+                            return Ok((intent, transaction));
+                        }
+                    }
                     continue;
                 }
                 // It may have been charged, it may not. Assuming either is how money gets lost.

@@ -60,32 +60,57 @@ where
     }
 }
 
-/// Relays and delivers until nothing more can be delivered now.
+/// Relays and delivers until nothing more can be delivered now. The shards go side by side: a merchant
+/// that hangs holds up those who share a shard with it, and nobody else.
 pub async fn deliver(payments: &Payments) -> Result<(), PaymentsError> {
-    payments.relay_events(0..SHARDS).await?;
+    let shards = (0..SHARDS).map(|shard| deliver_shard(payments, shard));
+    let done = futures::future::join_all(shards).await;
+    done.into_iter().collect()
+}
+
+/// The same for one shard.
+pub async fn deliver_shard(payments: &Payments, shard: u32) -> Result<(), PaymentsError> {
+    for (event, relayed) in payments.relay_events([shard]).await? {
+        if let Err(error) = relayed {
+            eprintln!("relaying {event}: {error}");
+        }
+    }
     loop {
-        let tried = payments.deliver_due(0..SHARDS).await?;
-        // A delivery may have been what another one waited for.
-        let ended = |one: &Delivered| matches!(one, Delivered::Delivered | Delivered::Failed);
-        if !tried.iter().any(ended) {
+        let mut ended = false;
+        for (event, tried) in payments.deliver_due([shard]).await? {
+            match tried {
+                // It may have been what another one waited for.
+                Ok(Delivered::Delivered | Delivered::Failed) => ended = true,
+                Ok(_) => {}
+                Err(error) => eprintln!("delivering {event}: {error}"),
+            }
+        }
+        if !ended {
             return Ok(());
         }
     }
 }
 
 async fn reconcile(payments: &Payments) -> Result<(), PaymentsError> {
-    for (transaction_id, looked) in payments.reconcile_due(0..SHARDS).await? {
-        if let Err(error) = looked {
-            eprintln!("reconciling {transaction_id}: {error}");
+    for shard in 0..SHARDS {
+        for (transaction_id, looked) in payments.reconcile_due([shard]).await? {
+            if let Err(error) = looked {
+                eprintln!("reconciling {transaction_id}: {error}");
+            }
         }
     }
     Ok(())
 }
 
 async fn expire(payments: &Payments) -> Result<(), PaymentsError> {
-    for (payment_intent_id, ended) in payments.expire_authorizations(0..SHARDS).await? {
-        if let Err(error) = ended {
-            eprintln!("expiring {payment_intent_id}: {error}");
+    for shard in 0..SHARDS {
+        for (payment_intent_id, ended) in payments.expire_authorizations([shard]).await? {
+            match ended {
+                Ok(_) => {}
+                // Something else is under way, and will end.
+                Err(PaymentsError::Refused(_)) => {}
+                Err(error) => eprintln!("expiring {payment_intent_id}: {error}"),
+            }
         }
     }
     Ok(())

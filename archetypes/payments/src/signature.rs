@@ -15,6 +15,12 @@ pub const HEADER: &str = "payments-signature";
 /// How far the time of a message may be from ours, in seconds.
 pub const TOLERANCE_S: i64 = 300;
 
+/// How long an HMAC-SHA256 is, in bytes.
+const LENGTH: usize = 32;
+
+/// How many signatures a message may carry.
+const MOST: usize = 8;
+
 /// Why a message is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
@@ -55,14 +61,17 @@ pub fn verify(secrets: &[&str], header: &str, body: &str, now: Millis) -> Result
     for part in header.split(',') {
         match part.trim().split_once('=') {
             Some(("t", seconds)) => time = seconds.parse::<i64>().ok(),
-            Some(("v1", signature)) => signatures.extend(hex::decode(signature)),
+            Some(("v1", signature)) => {
+                let decoded = hex::decode(signature).ok();
+                signatures.extend(decoded.filter(|bytes| bytes.len() == LENGTH));
+            }
             // Schemes to come.
             Some(_) => {}
             None => return Err(Invalid::Malformed),
         }
     }
     let seconds = time.ok_or(Invalid::Malformed)?;
-    if signatures.is_empty() {
+    if signatures.is_empty() || signatures.len() > MOST {
         return Err(Invalid::Malformed);
     }
     // Saturating: the time is the sender's word, and it may be anything.
@@ -70,10 +79,11 @@ pub fn verify(secrets: &[&str], header: &str, body: &str, now: Millis) -> Result
     if apart.saturating_abs() > TOLERANCE_S {
         return Err(Invalid::OutOfTime);
     }
+    // The body is hashed once for each secret of ours, however many signatures come with it.
     let matches = secrets.iter().any(|secret| {
-        signatures
-            .iter()
-            .any(|signature| mac(secret, seconds, body).verify_slice(signature).is_ok())
+        let mac = mac(secret, seconds, body);
+        let made = |signature: &Vec<u8>| mac.clone().verify_slice(signature).is_ok();
+        signatures.iter().any(made)
     });
     if matches {
         Ok(())
@@ -99,7 +109,11 @@ mod tests {
         let moved = header.replace("t=1767225600", "t=1767225601");
         assert_eq!(verify(&["secret"], &moved, "body", NOW), no);
         let short = &header[..header.len() - 2];
-        assert_eq!(verify(&["secret"], short, "body", NOW), no);
+        let malformed = Err(Invalid::Malformed);
+        assert_eq!(verify(&["secret"], short, "body", NOW), malformed);
+        let signed = header.split_once(',').map_or("", |(_, signed)| signed);
+        let many = format!("t=1767225600,{}", [signed; MOST + 1].join(","));
+        assert_eq!(verify(&["secret"], &many, "body", NOW), malformed);
     }
 
     #[test]
@@ -122,14 +136,22 @@ mod tests {
 
     #[test]
     fn what_is_no_header_is_called_that() {
-        for header in ["", "t=1", "v1=00", "t=x,v1=00", "nonsense", "t=1,v1=zz"] {
+        for header in [
+            "",
+            "t=1",
+            "v1=00",
+            "t=x,v1=00",
+            "nonsense",
+            "t=1,v1=zz",
+            "t=1,v1=00",
+        ] {
             assert_eq!(
                 verify(&["s"], header, "b", NOW),
                 Err(Invalid::Malformed),
                 "{header}"
             );
         }
-        let far = format!("t={},v1=00", i64::MIN);
+        let far = format!("t={},v1={}", i64::MIN, "00".repeat(32));
         assert_eq!(verify(&["s"], &far, "b", NOW), Err(Invalid::OutOfTime));
     }
 

@@ -20,9 +20,9 @@ pub const PAYMENT_INTENTS: Table = Table {
         name: "expiring",
         scope: Scope::Global,
         partition: Key::S("expiry_shard"),
-        sort: Some(Key::N("authorization_expires_at")),
+        sort: Some(Key::N("expiry_due_at")),
         projection: Projection::KeysOnly,
-        why: "Which authorizations are over? Only those that are held are in it",
+        why: "Which authorizations must be let go? Only those that are held are in it",
     }],
     ttl: None,
     stream: None,
@@ -70,6 +70,11 @@ const INTENT_ATTRIBUTES: &[Attribute] = &[
         "authorization_expires_at",
         "1767830400000",
         "epoch ms; until when it holds",
+    ),
+    attribute(
+        "expiry_due_at",
+        "1767830400000",
+        "epoch ms; when the sweeper must look at it",
     ),
     attribute(
         "expiry_shard",
@@ -190,7 +195,7 @@ pub const IDEMPOTENCY: Table = Table {
     partition: Key::S("idempotency_key"),
     sort: None,
     indexes: &[],
-    ttl: Some("expires_at"),
+    ttl: Some("purge_at"),
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
@@ -221,9 +226,14 @@ pub const IDEMPOTENCY: Table = Table {
         attribute("response_body", "{\"payment\":…}", "byte for byte"),
         attribute("created_at", "1767225600000", "epoch ms"),
         attribute(
-            "expires_at",
-            "1767312000",
-            "epoch seconds; then the key is free again",
+            "free_at",
+            "1767312000000",
+            "epoch ms; then the key is free again, if its outcome is known",
+        ),
+        attribute(
+            "purge_at",
+            "1769817600",
+            "epoch seconds; then DynamoDB may delete it",
         ),
     ],
 };
@@ -413,13 +423,13 @@ pub const TABLES: &[Table] = &[
 
 const CREATE: &str = "TransactWriteItems [Put idempotency if, Put payment_intents, Put payment_events, Put transactions]";
 const BEGIN: &str = "TransactWriteItems [Put idempotency if, Put payment_intents if, Put payment_events, Put transactions]";
-const READ_BOTH: &str = "BatchGetItem [Get payment_intents, Get transactions]";
+const READ_BOTH: &str = "TransactGetItems [Get payment_intents, Get transactions]";
 const MARK: &str = "TransactWriteItems [Update transactions if, Put external_attempts, Put payment_intents if, Put payment_events]";
 const MARK_NEXT: &str = "TransactWriteItems [Update transactions if, Put external_attempts]";
 const SEND: &str = "POST processor.test/orders";
 const RECORD: &str = "TransactWriteItems [Update transactions if, Update external_attempts, Put payment_intents if, Put payment_events, Put ledger *]";
 const UNKNOWN: &str = "TransactWriteItems [Update transactions if, Update external_attempts, Put payment_intents if, Put payment_events]";
-const DECIDE: &str = "TransactWriteItems [Update transactions if, Update external_attempts, Put payment_intents if, Put payment_events, Put ledger *, Put reconciliations]";
+const DECIDE: &str = "TransactWriteItems [Update transactions if, Update external_attempts, Put payment_intents if, Put payment_events, Put ledger *, Put reconciliations if]";
 const FINISH: &str = "UpdateItem idempotency if";
 const ASK: &str = "GET processor.test/orders/{attempt_id}";
 const CLOSE: &str = "POST processor.test/orders/{attempt_id}/close";
@@ -484,7 +494,7 @@ pub const ACTIONS: &[Action] = &[
         name: "record idempotency key",
         entities: &["IdempotencyState"],
         abstract_layer: "create target, dedup request intent",
-        concrete_layer: "Put on idempotency if attribute_not_exists(idempotency_key) or expired, in the transaction that makes what it stands for",
+        concrete_layer: "Put on idempotency if attribute_not_exists(idempotency_key), or answered a day ago, in the transaction that makes what it stands for",
         calls: &[Calls {
             when: "refused: another request",
             sequence: &[CREATE],
@@ -592,7 +602,7 @@ pub const ACTIONS: &[Action] = &[
                     "Query transactions/open",
                     READ_BOTH,
                     ASK,
-                    "TransactWriteItems [Update transactions if, Put reconciliations]",
+                    "TransactWriteItems [Update transactions if, Put reconciliations if]",
                 ],
             },
             Calls {
@@ -600,7 +610,7 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &[
                     "Query transactions/open",
                     READ_BOTH,
-                    "TransactWriteItems [Update transactions if, Put payment_intents if, Put payment_events, Put reconciliations]",
+                    "TransactWriteItems [Update transactions if, Put payment_intents if, Put payment_events, Put reconciliations if]",
                 ],
             },
         ],

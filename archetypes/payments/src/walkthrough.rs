@@ -95,22 +95,27 @@ pub(crate) async fn open(cloud: &Cloud) -> Result<World> {
     let processor = Processor::new(cloud.clock().clone());
     let merchant = Receiver::new(&[SECRET], cloud.clock().clone());
     let mut servers = JoinSet::new();
-    let mut client = reqwest::Client::builder().no_proxy();
+    let mut addresses = Vec::new();
     for (name, app) in [
         ("processor.test", processor.app()),
         ("shop.test", merchant.app()),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        client = client.resolve(name, listener.local_addr()?);
+        addresses.push((name, listener.local_addr()?));
         servers.spawn(async move {
             // It ends when it is dropped.
             let _ = axum::serve(listener, app).await;
         });
     }
-    let client = client.build()?;
+    let client = || {
+        let client = reqwest::Client::builder().no_proxy();
+        addresses
+            .iter()
+            .fold(client, |client, (name, at)| client.resolve(name, *at))
+    };
     let base = reqwest::Url::parse("http://processor.test")?;
-    let to = ProcessorClient::new(cloud, client.clone(), base, NOTICE_SECRET);
-    let payments = Payments::new(cloud.clone(), to, client);
+    let to = ProcessorClient::new(cloud, client(), base, NOTICE_SECRET)?;
+    let payments = Payments::new(cloud.clone(), to, client())?;
     let beside = payments.on(cloud.beside_tap());
     let url = "http://shop.test/webhooks";
     beside.set_endpoint("shop", url, SECRET).await?;
@@ -344,7 +349,7 @@ async fn slow_motion(story: &mut Story, world: &World) -> Result<()> {
          worker died right after writing it down.",
     );
     dying(world, 1, "order-19", &request(12_00, "card-ok")?).await?;
-    let left = beside.read_key(&key("order-19"), 0).await?;
+    let left = beside.read_key(&key("order-19")).await?;
     let left = left.context("the key is there")?;
     let (intent, pending) = beside
         .read_movement(&left.payment_intent_id, &left.transaction_id)
@@ -527,7 +532,7 @@ async fn somebody_dies(story: &mut Story, world: &World) -> Result<()> {
         "charged once, though sent twice",
     )?;
     dying(world, 1, "order-24", &order).await?;
-    let left = beside.read_key(&key("order-24"), 0).await?;
+    let left = beside.read_key(&key("order-24")).await?;
     let left = left.context("the key is there")?;
     world.later(STALLED_MS);
     let found = story

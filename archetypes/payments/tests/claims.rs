@@ -123,6 +123,36 @@ async fn a_key_is_free_again_after_a_day() {
 }
 
 #[tokio::test]
+async fn a_key_whose_outcome_is_unknown_is_not_free_even_after_a_day() {
+    let shop = undecided().await;
+    let first = shop.order().await;
+    for _ in 0..3 {
+        shop.advance(2 * 86_400 * SECOND);
+        assert_eq!(shop.pay(&sale()).await.unwrap().status, 202);
+        shop.look_after().await;
+    }
+    // Nor one whose worker died, and whom nobody has looked after.
+    let shop_two = left_after(2, Mood::Answer).await;
+    shop_two.advance(2 * 86_400 * SECOND);
+    assert_eq!(shop_two.pay(&sale()).await.unwrap().status, 200);
+    assert_eq!(shop_two.processor.authorizations().len(), 1);
+
+    assert_eq!(
+        shop.order().await.payment_intent_id,
+        first.payment_intent_id
+    );
+    shop.live(2).await;
+    assert_eq!(shop.ends_well().await, Ok(IntentStatus::Succeeded));
+    // Now it is known, and a new day.
+    assert_eq!(shop.pay(&sale()).await.unwrap().status, 200);
+    assert_ne!(
+        shop.order().await.payment_intent_id,
+        first.payment_intent_id
+    );
+    assert_eq!(shop.processor.authorizations().len(), 2);
+}
+
+#[tokio::test]
 async fn a_refusal_writes_nothing_and_leaves_the_key_free() {
     let shop = with(hold()).await;
     let before = shop.order().await;
@@ -229,24 +259,16 @@ async fn what_never_arrived_is_closed_before_it_is_called_failed() {
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_unknown_and_found_later() {
     let shop = open().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let impatient = reqwest::Client::builder()
-        .no_proxy()
-        .resolve("processor.test", listener.local_addr().unwrap())
-        .timeout(Duration::from_millis(50))
-        .build()
-        .unwrap();
-    let app = shop.processor.app();
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
     let base = reqwest::Url::parse("http://processor.test").unwrap();
-    let to = ProcessorClient::new(shop.cloud(), impatient.clone(), base, NOTICE_SECRET);
-    let payments = Payments::new(shop.cloud().clone(), to, impatient);
+    let client = || client(&shop.addresses);
+    let to = ProcessorClient::new(shop.cloud(), client(), base, NOTICE_SECRET).unwrap();
+    let impatient = to.waiting(Duration::from_millis(50));
+    let payments = Payments::new(shop.cloud().clone(), impatient, client()).unwrap();
     let said = payments
         .create_payment(&key("order"), &with_card("card-late"))
         .await
         .unwrap();
     assert_eq!(said.status, 202);
-    server.abort();
     shop.live(2).await;
     assert_eq!(shop.ends_well().await, Ok(IntentStatus::Succeeded));
 }
@@ -337,13 +359,29 @@ async fn an_authorization_that_is_over_cannot_be_captured_and_is_let_go() {
     );
     shop.look_after().await;
     assert_eq!(shop.ends_well().await, Ok(IntentStatus::Expired));
-    assert!(shop.processor.authorizations()[0].voided);
     // What was taken before stays taken.
     let shop = with(hold()).await;
     shop.moves("part", capture(5_00)).await.unwrap();
     shop.advance(WEEK);
     shop.look_after().await;
     assert_eq!(shop.ends_well().await, Ok(IntentStatus::Succeeded));
+}
+
+#[tokio::test]
+async fn an_authorization_that_cannot_be_let_go_is_tried_again_hours_later_and_not_every_minute() {
+    let shop = with(hold()).await;
+    shop.advance(WEEK);
+    // Three attempts, each closed: it never reached the processor.
+    shop.processor.tell([Mood::Down; 3]);
+    shop.look_after().await;
+    let order = shop.order().await;
+    assert_eq!(order.status, IntentStatus::Authorized);
+    shop.advance(60 * SECOND);
+    shop.look_after().await;
+    assert_eq!(shop.order().await, order, "not yet again");
+    shop.advance(3_600 * SECOND);
+    shop.look_after().await;
+    assert_eq!(shop.ends_well().await, Ok(IntentStatus::Expired));
 }
 
 #[tokio::test]
@@ -430,6 +468,13 @@ async fn a_notice_that_is_not_signed_changes_nothing() {
             .unwrap_err();
         assert!(matches!(refused, PaymentsError::NotSigned(_)), "{refused}");
     }
+    let signed = signature::sign(&[NOTICE_SECRET], "nonsense", now);
+    let unreadable = shop.payments.record_notice("nonsense", &signed).await;
+    let unreadable = unreadable.unwrap_err();
+    assert!(
+        matches!(unreadable, PaymentsError::BadInput(_)),
+        "{unreadable}"
+    );
     let unknown = notice(&shop.payments, &approved("nothing-1"))
         .await
         .unwrap_err();
@@ -469,6 +514,17 @@ async fn a_notice_that_contradicts_what_is_known_is_written_down_and_changes_not
         Recorded::Known
     );
     assert_eq!(transaction.settled_by, Some(Source::Response));
+    // Another contradiction does not hide the first.
+    let closed = Said {
+        decision: Decision::Closed,
+        ..approved(&transaction.attempt_id())
+    };
+    assert_eq!(shop.notice(&closed).await, Recorded::Discrepancy);
+    let decisions = shop
+        .beside()
+        .decisions_of(&transaction.transaction_id)
+        .await;
+    assert_eq!(decisions.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -561,6 +617,54 @@ async fn a_merchant_that_listens_nowhere_is_given_up_at_once() {
         given_up += shop.payments.given_up(shard).await.unwrap().len();
     }
     assert_eq!(given_up, 3);
+}
+
+#[tokio::test]
+async fn what_waits_for_another_event_is_not_looked_at_before_that_one() {
+    let shop = with(sale()).await;
+    shop.merchant.answer_next([StatusCode::BAD_GATEWAY]);
+    shop.deliver().await;
+    shop.deliver().await;
+    let recording = shop.cloud().tap().record();
+    shop.deliver().await;
+    // Two empty queries for each shard: the outbox, and what is due.
+    assert_eq!(recording.take().len() as u32, 2 * SHARDS);
+    shop.advance(RETRY_AFTER_MS[0]);
+    shop.deliver().await;
+    shop.told_everything(&shop.order().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_a_delivery() {
+    let shop = open().await;
+    let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let login = Arc::clone(&seen);
+    let app = axum::Router::new()
+        .route(
+            "/webhooks",
+            axum::routing::post(async || axum::response::Redirect::to("/login")),
+        )
+        .route(
+            "/login",
+            axum::routing::any(async move || {
+                login.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                "please log in"
+            }),
+        );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/webhooks", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    shop.payments
+        .set_endpoint("shop", &url, SECRET)
+        .await
+        .unwrap();
+    shop.pay(&sale()).await.unwrap();
+    shop.deliver().await;
+    server.abort();
+    let id = shop.order().await.payment_intent_id;
+    let deliveries = shop.beside().deliveries_of(&id).await.unwrap();
+    assert_eq!(deliveries[0].status, DeliveryStatus::Retrying);
+    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -743,9 +847,9 @@ async fn the_processor_honours_its_keys_and_keeps_closed_what_it_closed() {
     let processor = Processor::new(shop.cloud().clock().clone());
     let app = processor.app();
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = reqwest::Client::builder().no_proxy();
     let base = reqwest::Url::parse(&base).unwrap();
-    let client = ProcessorClient::new(shop.cloud(), http, base, NOTICE_SECRET);
+    let client = ProcessorClient::new(shop.cloud(), http, base, NOTICE_SECRET).unwrap();
     let approved = Answer::Decided(payments::domain::Outcome::Approved);
     assert_eq!(client.ask("a").await, Answer::NotThere);
     assert_eq!(client.send("a", &order).await, approved);
@@ -780,12 +884,12 @@ async fn a_bad_day_ends_with_two_books_that_agree_and_its_seed_repeats_it() {
     let day = async |seed| {
         let cloud = cloud::connect_alone_for_tests().await.unwrap();
         payments::archetype().create(&cloud).await.unwrap();
-        simulate(&cloud, seed, 60, || {}).await.unwrap()
+        simulate(&cloud, seed, 40, || {}).await.unwrap()
     };
     let report = day(7).await;
     assert_eq!(report.discrepancies, [""; 0], "{report:?}");
     assert!(report.deaths > 0 && report.charges > 10, "{report:?}");
-    assert_eq!(report.faults.len(), 3, "{report:?}");
+    assert_eq!(report.faults.len(), 4, "{report:?}");
     assert!(report.decisions.contains_key("NeverArrived"), "{report:?}");
     assert_eq!(day(7).await, report);
     assert_ne!(day(8).await, report);

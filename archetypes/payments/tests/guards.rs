@@ -68,6 +68,42 @@ async fn without_the_lease_that_was_seen_two_take_it_over() {
 }
 
 #[tokio::test]
+async fn without_the_movement_a_key_is_given_away_that_somebody_just_got() {
+    // A key of yesterday, whose outcome was unknown then and is known now. Two use it again.
+    let setup = || async {
+        let shop = undecided().await;
+        shop.live(2).await;
+        shop.advance(WEEK);
+        shop
+    };
+    let meet = || {
+        let pays = |shop: Arc<Shop>| async move { word(&shop.pay(&sale()).await) };
+        let actors = Interleave::of(setup).actor("one", pays).actor("two", pays);
+        actors.check(|shop: Arc<Shop>, _| async move {
+            match shop.processor.authorizations().len() {
+                2 => Ok("once more".to_owned()),
+                charges => Err(format!("{charges} charges")),
+            }
+        })
+    };
+    // One has looked at the old key; two gives it away and pays; then one gives away what two has.
+    let two = "two two two two two two two two ";
+    let order = format!("one one {two}one one").parse().unwrap();
+    assert_eq!(meet().replay(&order).await.unwrap(), "once more");
+    let weaken = Arc::new(Weaken::guard_on("idempotency").without("transaction_id = :transaction"));
+    let under = Arc::clone(&weaken);
+    let order = format!("one one {two}one one one one one one")
+        .parse()
+        .unwrap();
+    let broken = meet()
+        .under(move || Arc::clone(&under))
+        .replay(&order)
+        .await;
+    assert_eq!(broken.unwrap_err().why, "3 charges");
+    assert!(weaken.applied() > 0);
+}
+
+#[tokio::test]
 async fn without_its_status_a_key_gets_a_second_answer() {
     let weaken = Weaken::guard_on("idempotency")
         .containing("transaction_id")
@@ -253,21 +289,35 @@ async fn without_status_and_version_a_late_timeout_undoes_what_is_decided() {
 }
 
 #[tokio::test]
-async fn without_how_often_it_was_asked_two_questions_count_as_one() {
-    let actors = Interleave::of(undecided)
-        .actor("one", reconcile)
-        .actor("other", reconcile);
-    let checked = actors.check(|shop: Arc<Shop>, told: Told| async move {
-        let waits = told.iter().filter(|(_, word)| word == "Waiting").count();
-        let (_, transaction) = ids(&shop).await;
-        let written = shop.beside().decisions_of(&transaction).await.unwrap();
-        match waits == written.len() {
-            true => Ok(label(&told)),
-            false => Err(format!("{waits} decisions, {} written", written.len())),
-        }
-    });
-    let weaken = Weaken::guard_on("transactions").without("asked = :seen");
-    breaks(checked, weaken, "2 decisions, 1 written").await;
+async fn without_the_attempt_another_attempt_is_taken_back() {
+    // Attempt 1 was closed and taken back by one, who has sent attempt 2; the other learns only now
+    // that attempt 1 is closed.
+    let shop = left_after(1, Mood::Down).await;
+    let (intent, transaction) = read(&shop).await;
+    let payments = &shop.payments;
+    let marked = payments
+        .mark_processing(&intent, &transaction)
+        .await
+        .unwrap();
+    let (intent, first) = marked.unwrap();
+    let dying = cloud::tap::KillFrom::call(6).of("other");
+    let plan = shop.cloud().tap().install(Arc::new(dying));
+    let driven = cloud::as_actor("other", payments.drive(intent.clone(), first.clone())).await;
+    driven.unwrap_err();
+    drop(plan);
+    let weaken = Weaken::guard_on("transactions").without("attempt = :attempt");
+    let _ = weakened(&shop, weaken, payments.drive(intent.clone(), first)).await;
+    assert_eq!(
+        shop.charges(&intent.payment_intent_id),
+        2,
+        "attempt 2 and attempt 3"
+    );
+}
+
+#[tokio::test]
+async fn without_its_guard_a_decision_is_written_over_another() {
+    let weaken = Weaken::guard_on("reconciliations");
+    breaks(one_knows_more(), weaken, "1 written down").await;
 }
 
 /// Loses the processor's answer to every question.
@@ -302,9 +352,7 @@ async fn without_the_status_the_reconciler_waits_for_what_has_ended() {
             Some(odd) => Err(format!("{:?} and due", odd.status)),
         }
     });
-    let weaken = Weaken::guard_on("transactions")
-        .containing("asked")
-        .without("#status = :from");
+    let weaken = Weaken::guard_on("transactions").containing("#status = :from");
     breaks(checked, weaken, "Authorized and due").await;
 }
 
@@ -344,6 +392,55 @@ async fn without_the_attempt_two_deliverers_tell_it_twice() {
     });
     let weaken = Weaken::guard_on("webhook_deliveries").containing("attempt = :seen");
     breaks(checked, weaken, "told 2 times").await;
+}
+
+#[tokio::test]
+async fn without_the_status_an_event_that_was_delivered_is_claimed_again() {
+    let actors = Interleave::of(to_be_told)
+        .actor("slow", |shop| tell(shop, 1, 0))
+        .actor("next", |shop| tell(shop, 1, DELIVERY_LEASE_MS));
+    let checked = actors.check(|_: Arc<Shop>, told: Told| async move {
+        match told.iter().all(|(_, word)| word == "delivered") {
+            true => Err("delivered, and delivered again".to_owned()),
+            false => Ok(label(&told)),
+        }
+    });
+    let weaken = Weaken::guard_on("webhook_deliveries").without("#status IN (:pending, :retrying)");
+    breaks(checked, weaken, "delivered, and delivered again").await;
+}
+
+#[tokio::test]
+async fn without_what_was_due_a_delivered_event_is_due_again() {
+    // The second event is looked at while the first is being retried; then both are delivered.
+    let weaken = Weaken::guard_on("webhook_deliveries").containing("due_at = :due");
+    let actors = Interleave::of(|| async {
+        let shop = to_be_told().await;
+        let id = shop.order().await.payment_intent_id;
+        shop.merchant
+            .answer_next([axum::http::StatusCode::BAD_GATEWAY]);
+        shop.payments.deliver(&id, 1).await.unwrap();
+        shop
+    })
+    .actor("waits", |shop| tell(shop, 2, 0))
+    .actor("delivers", |shop: Arc<Shop>| async move {
+        let ahead = shop.ahead(ROUND);
+        let id = shop.order().await.payment_intent_id;
+        ahead.deliver(&id, 1).await.unwrap();
+        ahead.deliver(&id, 2).await.unwrap();
+        "done".to_owned()
+    });
+    let checked = actors.check(|shop: Arc<Shop>, told: Told| async move {
+        let id = shop.order().await.payment_intent_id;
+        let deliveries = shop.beside().deliveries_of(&id).await.unwrap();
+        match deliveries
+            .iter()
+            .any(|one| one.has_ended() && one.due_at.is_some())
+        {
+            false => Ok(label(&told)),
+            true => Err("delivered, and due".to_owned()),
+        }
+    });
+    breaks(checked, weaken, "delivered, and due").await;
 }
 
 #[tokio::test]

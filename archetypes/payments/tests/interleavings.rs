@@ -4,6 +4,8 @@
 mod shop;
 
 use chaos::{Explored, Interleave};
+use cloud::tap::{Plan, Request, Verdict};
+use futures::future::BoxFuture;
 use payments::PaymentsError;
 use payments::deliver_webhook::DELIVERY_LEASE_MS;
 use payments::domain::Movement;
@@ -314,12 +316,79 @@ async fn a_slow_deliverer_and_the_next_one_tell_everything_in_order() {
 }
 
 #[tokio::test]
+async fn a_deliverer_that_dies_beside_a_slow_one_leaves_nothing_behind() {
+    let actors = Interleave::of(to_be_told)
+        .actor("slow", |shop| tell(shop, 1, 0))
+        .actor("dying", |shop: Arc<Shop>| async move {
+            let id = shop.order().await.payment_intent_id;
+            let ahead = shop.ahead(DELIVERY_LEASE_MS);
+            // It fails at its message and at everything after it: dead.
+            let _ = ahead.deliver(&id, 1).await;
+            "died".to_owned()
+        })
+        .under(|| Arc::new(DiesSending));
+    let explored = actors.check(all_told).run().await.unwrap();
+    assert!(explored.schedules > 10);
+}
+
+/// Who is called `dying` sends no message, and does nothing after it.
+struct DiesSending;
+
+impl Plan for DiesSending {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let shape = request.shape();
+        let claims = shape == "UpdateItem webhook_deliveries if"
+            && request.targets[0]
+                .update
+                .as_ref()
+                .is_some_and(|update| update.contains("lease_owner"));
+        let reads = !request.is_write();
+        let dead = *request.actor == *"dying" && !reads && !claims;
+        Box::pin(async move {
+            match dead {
+                true => Verdict::Kill,
+                false => Verdict::Pass,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn two_reconcilers_of_which_one_knows_more_write_both_decisions_down() {
+    let explored = one_knows_more().run().await.unwrap();
+    sometimes(
+        &explored,
+        &[
+            "before Waiting, after Overtaken",
+            "before Overtaken, after Approved",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_taken_back_and_the_reconciler_charge_at_most_once() {
+    let actors = Interleave::of(|| left_after(2, Mood::Down))
+        .actor("sender", |shop: Arc<Shop>| async move {
+            let (intent, transaction) = ids(&shop).await;
+            let beside = shop.beside();
+            let read = beside.read_movement(&intent, &transaction).await.unwrap();
+            let (_, ended) = shop.payments.drive(read.0, read.1).await.unwrap();
+            format!("{:?}, attempt {}", ended.status, ended.attempt)
+        })
+        .actor("reconciler", reconcile);
+    let explored = actors.check(rested).run().await.unwrap();
+    sometimes(&explored, &["sender Authorized, attempt 2", "Retryable"]);
+}
+
+#[tokio::test]
 async fn two_relays_make_one_delivery_of_an_event() {
     let relay = |shop: Arc<Shop>| async move {
         let id = shop.order().await.payment_intent_id;
         let shard = cloud::item::shard_of(&id, payments::tables::SHARDS);
         let relayed = shop.payments.relay_events([shard]).await.unwrap();
-        relayed.to_string()
+        let made =
+            |(_, relayed): &(String, Result<bool, PaymentsError>)| *relayed.as_ref().unwrap();
+        relayed.iter().filter(|one| made(one)).count().to_string()
     };
     let actors = Interleave::of(|| left_after(1, Mood::Answer))
         .actor("one", relay)

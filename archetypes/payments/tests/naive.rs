@@ -22,19 +22,11 @@ struct Literal {
 }
 
 impl Literal {
-    async fn of(shop: &Arc<Shop>) -> Self {
-        // To the same processor, under the same name.
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .resolve("processor.test", listener.local_addr().unwrap())
-            .build()
-            .unwrap();
-        let app = shop.processor.app();
-        tokio::spawn(async move { axum::serve(listener, app).await });
+    fn of(shop: &Arc<Shop>) -> Self {
+        let client = client(&shop.addresses);
         let base = reqwest::Url::parse("http://processor.test").unwrap();
         Self {
-            processor: ProcessorClient::new(shop.cloud(), client, base, NOTICE_SECRET),
+            processor: ProcessorClient::new(shop.cloud(), client, base, NOTICE_SECRET).unwrap(),
             shop: Arc::clone(shop),
         }
     }
@@ -103,7 +95,7 @@ impl Literal {
 async fn row_19_two_requests_with_one_key_charge_twice() {
     let pays = |name: &'static str| {
         move |shop: Arc<Shop>| async move {
-            let literal = Literal::of(&shop).await;
+            let literal = Literal::of(&shop);
             let row = [
                 ("payment_intent_id", "pi-literal"),
                 ("transaction_id", name),
@@ -142,7 +134,7 @@ async fn row_19_two_requests_with_one_key_charge_twice() {
 async fn row_20_a_second_attempt_while_the_first_is_unknown_charges_twice() {
     let shop = Arc::new(open().await);
     shop.processor.tell([Mood::CutAfter]);
-    let literal = Literal::of(&shop).await;
+    let literal = Literal::of(&shop);
     let first = literal.charge("attempt-1").await;
     assert!(matches!(first, Answer::Unknown(_)), "{first:?}");
     let second = literal.charge("attempt-2").await;
@@ -164,7 +156,7 @@ async fn row_20_a_second_attempt_while_the_first_is_unknown_charges_twice() {
 #[tokio::test]
 async fn row_21_dying_between_two_updates_tears_the_state() {
     let shop = Arc::new(open().await);
-    let literal = Literal::of(&shop).await;
+    let literal = Literal::of(&shop);
     let intent = [("payment_intent_id", "pi-literal")];
     let row = [
         ("payment_intent_id", "pi-literal"),
@@ -203,7 +195,7 @@ async fn row_21_dying_between_two_updates_tears_the_state() {
 async fn row_21_a_late_timeout_moves_a_decided_payment_back() {
     let says = |status: &'static str| {
         move |shop: Arc<Shop>| async move {
-            let literal = Literal::of(&shop).await;
+            let literal = Literal::of(&shop);
             let intent = [("payment_intent_id", "pi-literal")];
             literal.set_status("payment_intents", &intent, status).await;
         }
@@ -212,7 +204,7 @@ async fn row_21_a_late_timeout_moves_a_decided_payment_back() {
         .actor("reconciler", says("SUCCEEDED"))
         .actor("timeout", says("REQUIRES_RECONCILIATION"))
         .check(|shop: Arc<Shop>, _| async move {
-            let literal = Literal::of(&shop).await;
+            let literal = Literal::of(&shop);
             let intent = [("payment_intent_id", "pi-literal")];
             match literal.status("payment_intents", &intent).await.as_str() {
                 "SUCCEEDED" => Ok("decided".to_owned()),

@@ -5,7 +5,7 @@ use chaos::Interleave;
 use cloud::tap::{KillFrom, Plan, Request, Verdict};
 use futures::future::BoxFuture;
 use payments::begin_movement::Begun;
-use payments::deliver_webhook::DELIVERY_LEASE_MS;
+use payments::deliver_webhook::{DELIVERY_LEASE_MS, Delivered};
 use payments::domain::Movement;
 use payments::reconcile::Reconciled;
 use std::sync::Arc;
@@ -233,7 +233,50 @@ pub async fn tell(shop: Arc<Shop>, number: u64, ahead: i64) -> String {
 
 pub async fn all_told(shop: Arc<Shop>, told: Told) -> Result<String, String> {
     shop.advance(2 * DELIVERY_LEASE_MS);
-    shop.deliver().await;
+    shop.deliver_order().await;
     shop.told_everything(&shop.order().await).await?;
     Ok(label(&told))
+}
+
+/// Two reconcilers, one of which asked before the processor decided and writes it down late.
+pub fn one_knows_more() -> Interleave<Shop, String> {
+    let actors = Interleave::of(|| async {
+        let shop = undecided().await;
+        shop.processor.decide_pending();
+        shop.processor.take_notices();
+        shop
+    })
+    .actor("before", reconcile)
+    .actor("after", reconcile)
+    .under(|| Arc::new(StillPending));
+    actors.check(|shop: Arc<Shop>, told: Told| async move {
+        let order = shop.order().await.payment_intent_id;
+        let all = shop.beside().transactions_of(&order).await.unwrap();
+        let id = all[0].transaction_id.clone();
+        let written = shop.beside().decisions_of(&id).await.unwrap().len();
+        let decided = told
+            .iter()
+            .filter(|(_, word)| word != "Overtaken" && word != "Nothing");
+        match decided.count() == written {
+            true => rested(shop, told).await,
+            false => Err(format!("{told:?}, and {written} written down")),
+        }
+    })
+}
+
+/// Who is called `before` is told that nothing is decided.
+pub struct StillPending;
+
+impl Plan for StillPending {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let asked = *request.actor == *"before" && request.operation == "GET";
+        let key = request.targets[0].resource.rsplit('/').next();
+        let body = serde_json::json!({"key": key, "decision": "PENDING"});
+        Box::pin(async move {
+            match asked {
+                true => Verdict::Answer { status: 202, body },
+                false => Verdict::Pass,
+            }
+        })
+    }
 }
