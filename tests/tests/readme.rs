@@ -599,6 +599,7 @@ fn a_command_that_ends_badly_is_told() {
 fn archetypes() -> Vec<walkthrough::Archetype> {
     vec![
         auction::archetype(),
+        crawler::archetype(),
         matching::archetype(),
         payments::archetype(),
         scheduler::archetype(),

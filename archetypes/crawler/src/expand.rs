@@ -1,0 +1,67 @@
+//! Expand frontier with linked URLs: each link a conditional put, each new one a message.
+//!
+//! This comes before PARSED, not after it as in the documents: who dies after the mark would leave a
+//! page that looks finished and whose links nobody will ever look at. Doing it twice is no harm.
+
+use crate::canonical::Canonical;
+use crate::discover::{Discovered, Found};
+use crate::domain::{Kind, UrlMetadataState};
+use crate::{Crawler, CrawlerError};
+
+/// What became of the links of a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expanded {
+    /// Links that are within the rules.
+    pub links: u32,
+    /// Of these, the ones nobody had come across.
+    pub new: u32,
+}
+
+impl Crawler {
+    /// What a page leads to, within the rules: its links, or where it redirects.
+    pub fn children(&self, page: &UrlMetadataState, links: &[(Canonical, Kind)]) -> Vec<Found> {
+        let hops = page.redirect_to.is_some();
+        // A redirect is one click, however many hops it takes; but hops have a limit of their own.
+        let (depth, redirects) = match (hops, page.kind) {
+            (true, _) => (page.depth, page.redirects + 1),
+            (false, Kind::Page | Kind::Sitemap) => (page.depth + 1, 0),
+        };
+        if depth > self.rules.max_depth || redirects > self.rules.max_redirects {
+            return Vec::new();
+        }
+        let within = links
+            .iter()
+            .filter(|(url, _)| self.rules.reaches(url) && self.web.speaks(url.url()))
+            .filter(|(url, _)| self.web.address_guard().check_literal(url.url()).is_ok())
+            // A site speaks for itself: a sitemap may not send us elsewhere.
+            .filter(|(url, _)| page.kind == Kind::Page || url.origin() == page.origin);
+        within
+            .map(|(url, kind)| Found {
+                url: url.clone(),
+                kind: *kind,
+                depth,
+                redirects,
+                found_on: Some(page.url_hash.clone()),
+            })
+            .collect()
+    }
+
+    /// Puts all of these into the frontier.
+    pub async fn expand(&self, children: &[Found]) -> Result<Expanded, CrawlerError> {
+        let mut new = Vec::new();
+        for child in children {
+            match self.discover(child).await? {
+                Discovered::New => new.push(child.url.hash()),
+                Discovered::Known | Discovered::Shortened => {}
+                Discovered::Collision { with } => {
+                    eprintln!("{} is not crawled: it has the hash of {with}", child.url);
+                }
+            }
+        }
+        self.send_frontier_batch(&new).await?;
+        Ok(Expanded {
+            links: children.len() as u32,
+            new: new.len() as u32,
+        })
+    }
+}

@@ -1,0 +1,610 @@
+//! robots.txt, by RFC 9309: read before anything else of a host, kept for a day, shared by everybody.
+//!
+//! Written here, because the library that was tried (texting_robots 0.2.2) compares `%3c` with `%3C` as if
+//! they differed, which RFC 9309 2.2.2 forbids.
+
+use crate::canonical::{hex, link, plain};
+use crate::discover::Found;
+use crate::domain::{
+    BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
+    UrlMetadataState, Verdict,
+};
+use crate::items::settled;
+use crate::politeness::Turn;
+use crate::web::{Answer, NoAnswer, PRODUCT, Validators};
+use crate::{Crawler, CrawlerError};
+use cloud::item::{n, s};
+use cloud::{CloudError, Guard, Millis};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use url::Url;
+
+/// RFC 9309 wants at least 500 KiB to be read.
+pub const MAX_ROBOTS: usize = 512 * 1024;
+
+/// RFC 9309 wants five redirects to be followed.
+const MAX_HOPS: u32 = 5;
+
+/// The longest crawl delay that is honoured: beyond it, a site would do better to say no.
+const MAX_DELAY_MS: Millis = 60_000;
+
+/// How many sitemaps of a robots.txt are read.
+const MAX_SITEMAPS: usize = 10;
+
+/// What a robots.txt says to us.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rules {
+    rules: Vec<(String, bool)>,
+    /// Crawl-delay: not in the RFC, and widely used.
+    pub delay_ms: Option<Millis>,
+    /// Sitemap lines, which are for everybody.
+    pub sitemaps: Vec<String>,
+}
+
+impl Rules {
+    /// Reads a robots.txt for this product. Whatever is not understood is passed over.
+    pub fn parse(text: &[u8], product: &str) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let text = text.trim_start_matches('\u{feff}');
+        let (mut ours, mut everybodys) = (Self::default(), Self::default());
+        let mut named = false;
+        // To whom the current group speaks; and whether its user-agent lines are over.
+        let (mut to_us, mut to_all, mut begun) = (false, false, true);
+        let mut sitemaps = Vec::new();
+        for line in text.split(['\n', '\r']) {
+            let line = line.split('#').next().unwrap_or_default();
+            let Some((key, value)) = line.split_once(':') else {
+                continue;
+            };
+            let value = value.trim();
+            match key.trim().to_ascii_lowercase().as_str() {
+                "user-agent" => {
+                    if begun {
+                        (to_us, to_all, begun) = (false, false, false);
+                    }
+                    // A version after the name says nothing.
+                    let token = value.split(['/', ' ']).next().unwrap_or_default();
+                    to_us |= token.eq_ignore_ascii_case(product);
+                    to_all |= token == "*";
+                    named |= to_us;
+                }
+                key @ ("allow" | "disallow") => {
+                    begun = true;
+                    let rule = (plain(&escaped(value)), key == "allow");
+                    // An empty rule matches nothing.
+                    if value.is_empty() {
+                        continue;
+                    }
+                    if to_us {
+                        ours.rules.push(rule.clone());
+                    }
+                    if to_all {
+                        everybodys.rules.push(rule);
+                    }
+                }
+                "crawl-delay" => {
+                    begun = true;
+                    let seconds = value.parse::<f64>().ok();
+                    let delay = seconds
+                        .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
+                        .map(|seconds| ((seconds * 1_000.0) as Millis).min(MAX_DELAY_MS));
+                    if to_us {
+                        ours.delay_ms = delay;
+                    }
+                    if to_all {
+                        everybodys.delay_ms = delay;
+                    }
+                }
+                "sitemap" if sitemaps.len() < MAX_SITEMAPS => sitemaps.push(value.to_owned()),
+                _ => {}
+            }
+        }
+        // A group that names us takes the place of the one for everybody.
+        let rules = if named { ours } else { everybodys };
+        Self { sitemaps, ..rules }
+    }
+
+    /// Whether a URL may be fetched: the longest rule that matches decides, and of two as long the one
+    /// that allows.
+    pub fn allow(&self, url: &Url) -> bool {
+        let mut path = plain(&escaped(url.path()));
+        if path == "/robots.txt" {
+            return true;
+        }
+        if let Some(query) = url.query() {
+            path = format!("{path}?{}", plain(&escaped(query)));
+        }
+        let matching = self.rules.iter().filter(|(rule, _)| matches(rule, &path));
+        let longest = matching.max_by_key(|(rule, allow)| (rule.len(), *allow));
+        longest.is_none_or(|(_, allow)| *allow)
+    }
+}
+
+/// What is not ASCII, percent-encoded, as it is in a URL.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_ascii() {
+            escaped.push(char);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in char.encode_utf8(&mut bytes).bytes() {
+                escaped.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    escaped
+}
+
+/// Whether a rule matches from the beginning: `*` is anything, `$` at the end is the end. A rule of a
+/// thousand stars takes no longer than rule times path.
+fn matches(rule: &str, path: &str) -> bool {
+    let (rule, to_the_end) = match rule.strip_suffix('$') {
+        Some(rule) => (rule, true),
+        None => (rule, false),
+    };
+    let mut parts = rule.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| path.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts: Vec<_> = parts.collect();
+    if !to_the_end {
+        // Each part at its first place: that leaves the most for the others.
+        return parts.into_iter().all(|part| match rest.find(part) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        });
+    }
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// What came of asking a host for its rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// The row says what it allows.
+    Stored,
+    /// Not now: the host is left alone, or it did not answer and is asked again.
+    Later {
+        /// When.
+        at: Millis,
+    },
+    /// Not now: somebody else is at the host.
+    Busy {
+        /// The end of their turn, if they died of it.
+        until: Millis,
+    },
+}
+
+impl Asked {
+    fn not_now(wait: FetchDecision, now: Millis) -> Self {
+        match wait {
+            FetchDecision::Busy { until } => Self::Busy { until },
+            FetchDecision::TooEarly { at } => Self::Later { at },
+            _ => Self::Later { at: now },
+        }
+    }
+}
+
+/// Only with the turn in hand: who lost it would overwrite newer rules with older ones.
+const STORE_GUARD: &str = "turn_id = :turn";
+const STORE: &str = "SET robots = :robots, robots_key = :key, crawl_delay_ms = :delay, \
+     robots_expires_at = :until, robots_failures = :failures, reason = :why, \
+     next_allowed_at = :next REMOVE turn_ends_at";
+const AGAIN: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next \
+     REMOVE turn_ends_at";
+/// An old one is better than none: RFC 9309 lets it be used while it cannot be read again.
+const KEEP: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next, \
+     robots_expires_at = :until REMOVE turn_ends_at";
+
+/// What was learned.
+struct Learned {
+    robots: Robots,
+    rules: Rules,
+    key: String,
+    reason: String,
+}
+
+impl Crawler {
+    /// What the host's rules say about a URL. They are immutable under their key, so they are read once.
+    pub(crate) async fn robots_verdict(
+        &self,
+        host: &DomainPolicyState,
+        url: &UrlMetadataState,
+    ) -> Result<Verdict, CrawlerError> {
+        let Some(key) = host.robots_key.as_deref().filter(|key| !key.is_empty()) else {
+            return Ok(Verdict::Allowed);
+        };
+        let rules = match self.robots.get(key) {
+            Some(rules) => rules,
+            None => {
+                let bytes = self.read_blob(key).await?;
+                let bytes = bytes.ok_or_else(|| {
+                    CloudError::Corrupt(format!("the robots.txt of {} is gone", host.origin))
+                })?;
+                self.robots.keep(key, Rules::parse(&bytes, PRODUCT))
+            }
+        };
+        let parsed = Url::parse(&url.url).map_err(CloudError::corrupt)?;
+        Ok(match rules.allow(&parsed) {
+            true => Verdict::Allowed,
+            false => Verdict::Disallowed,
+        })
+    }
+
+    /// Asks a host for its robots.txt, in its turn, and writes down what it allows.
+    pub async fn fetch_robots(&self, origin: &str, owner: &str) -> Result<Asked, CrawlerError> {
+        let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
+        let turn = match self.take_turn(origin, &turn_id).await? {
+            Ok(turn) => turn,
+            Err(wait) => return Ok(Asked::not_now(wait, self.now())),
+        };
+        let now = self.now();
+        if turn.host.robots.is_some()
+            && turn.host.robots_expires_at.is_some_and(|until| until > now)
+        {
+            // Somebody else asked while this one waited for the turn.
+            self.release_turn(&turn.host, &turn_id, None).await?;
+            return Ok(Asked::Stored);
+        }
+        let answer = match self.follow_robots(origin, owner, &turn).await? {
+            Ok(answer) => answer,
+            Err(wait) => {
+                self.release_turn(&turn.host, &turn_id, None).await?;
+                return Ok(Asked::not_now(wait, self.now()));
+            }
+        };
+        let retry_after = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.retry_after_ms);
+        let learned = match answer {
+            // Too many requests is a matter of time, not of permission.
+            Ok(answer) if answer.status == 429 || answer.status >= 500 => {
+                Err(format!("status {}", answer.status))
+            }
+            Ok(answer) if (200..300).contains(&answer.status) => {
+                Ok(self.keep_robots(&answer.body).await?)
+            }
+            // Too many redirects count as none, says the RFC.
+            Ok(answer) => Ok(Learned {
+                robots: Robots::Absent,
+                rules: Rules::default(),
+                key: String::new(),
+                reason: format!("status {}", answer.status),
+            }),
+            Err(NoAnswer::Forbidden(forbidden)) => Ok(Learned {
+                robots: Robots::Forbidden,
+                rules: Rules::default(),
+                key: String::new(),
+                reason: forbidden.to_string(),
+            }),
+            Err(other) => Err(other.to_string()),
+        };
+        match learned {
+            Ok(learned) => {
+                // Before the rules are there, so that who dies in between asks again.
+                self.offer_sitemaps(origin, &learned.rules).await?;
+                self.store_robots(&turn, &learned).await?;
+                Ok(Asked::Stored)
+            }
+            Err(why) => self.robots_unreachable(&turn, &why, retry_after).await,
+        }
+    }
+
+    /// Follows redirects, each hop in the turn of its host. The inner error is what to wait for.
+    async fn follow_robots(
+        &self,
+        origin: &str,
+        owner: &str,
+        turn: &Turn,
+    ) -> Result<Result<Result<Answer, NoAnswer>, FetchDecision>, CrawlerError> {
+        let mut at = Url::parse(origin).map_err(CloudError::corrupt)?;
+        at.set_path("/robots.txt");
+        for hop in 0..=MAX_HOPS {
+            let there = at.origin().ascii_serialization();
+            let guest = if there == origin {
+                None
+            } else {
+                let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
+                match self.take_turn(&there, &turn_id).await? {
+                    Ok(turn) => Some(turn),
+                    Err(wait) => return Ok(Err(wait)),
+                }
+            };
+            let ends_at = guest.as_ref().map_or(turn.ends_at, |guest| guest.ends_at);
+            if !self.has_time(ends_at.min(turn.ends_at)) {
+                if let Some(guest) = guest {
+                    self.release_turn(&guest.host, &guest.turn_id, None).await?;
+                }
+                return Ok(Err(FetchDecision::TooEarly { at: self.now() }));
+            }
+            let answer = self
+                .web
+                .get(&at, &Validators::default(), MAX_ROBOTS, self.now())
+                .await;
+            if let Some(guest) = guest {
+                self.release_turn(&guest.host, &guest.turn_id, None).await?;
+            }
+            let next = match &answer {
+                Ok(answer) if (300..400).contains(&answer.status) && hop < MAX_HOPS => answer
+                    .location
+                    .as_deref()
+                    .and_then(|location| link(&at, location).ok()),
+                _ => None,
+            };
+            match next {
+                Some(next) => at = next.url().clone(),
+                None => return Ok(Ok(answer)),
+            }
+        }
+        Ok(Err(FetchDecision::TooEarly { at: self.now() }))
+    }
+
+    /// Keeps the bytes: an item has 400 KB, and a robots.txt may be larger.
+    async fn keep_robots(&self, body: &[u8]) -> Result<Learned, CrawlerError> {
+        let key = format!("robots/{}.txt", hex(&Sha256::digest(body)[..16]));
+        self.put_blob(&key, "text/plain", body.to_vec()).await?;
+        let rules = self.robots.keep(&key, Rules::parse(body, PRODUCT));
+        Ok(Learned {
+            robots: Robots::Known,
+            rules: (*rules).clone(),
+            key,
+            reason: "read".to_owned(),
+        })
+    }
+
+    async fn store_robots(&self, turn: &Turn, learned: &Learned) -> Result<(), CloudError> {
+        let now = self.now();
+        let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
+        settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("domain_policies"))
+                .key("origin", s(&turn.host.origin))
+                .update_expression(STORE)
+                .condition_expression(STORE_GUARD)
+                .expression_attribute_values(":turn", s(&turn.turn_id))
+                .expression_attribute_values(":robots", s(word(learned.robots)))
+                .expression_attribute_values(":key", s(&learned.key))
+                .expression_attribute_values(":delay", n(learned.rules.delay_ms.unwrap_or(0)))
+                .expression_attribute_values(":until", n(now + ROBOTS_MS))
+                .expression_attribute_values(":failures", n(0))
+                .expression_attribute_values(":why", s(&learned.reason))
+                .expression_attribute_values(":next", n(now + pause))
+        )?;
+        Ok(())
+    }
+
+    /// No answer, or a server's fault: nothing is allowed, and it is asked again, some times.
+    async fn robots_unreachable(
+        &self,
+        turn: &Turn,
+        why: &str,
+        retry_after_ms: Option<Millis>,
+    ) -> Result<Asked, CrawlerError> {
+        let now = self.now();
+        let failures = turn.host.robots_failures + 1;
+        let pause = (BACKOFF_MS << failures.min(10)).max(retry_after_ms.unwrap_or(0));
+        let pause = pause.min(crate::domain::MAX_RETRY_AFTER_MS);
+        let had = matches!(turn.host.robots, Some(Robots::Known | Robots::Absent));
+        if failures >= ROBOTS_ATTEMPTS && !had {
+            let gone = Learned {
+                robots: Robots::Unreachable,
+                rules: Rules::default(),
+                key: String::new(),
+                reason: why.to_owned(),
+            };
+            self.store_robots(turn, &gone).await?;
+            return Ok(Asked::Stored);
+        }
+        let update = self
+            .dynamodb()
+            .update_item()
+            .table_name(self.table("domain_policies"))
+            .key("origin", s(&turn.host.origin))
+            .update_expression(if had { KEEP } else { AGAIN })
+            .condition_expression(STORE_GUARD)
+            .expression_attribute_values(":turn", s(&turn.turn_id))
+            .expression_attribute_values(":failures", n(failures))
+            .expression_attribute_values(":why", s(why))
+            .expression_attribute_values(":next", n(now + pause));
+        let update = match had {
+            true => update.expression_attribute_values(":until", n(now + ROBOTS_MS / 24)),
+            false => update,
+        };
+        let (Guard::Passed(_) | Guard::Failed(_)) = settled!(update)?;
+        Ok(Asked::Later { at: now + pause })
+    }
+
+    /// Puts the sitemaps that a host names into the frontier.
+    async fn offer_sitemaps(&self, origin: &str, rules: &Rules) -> Result<(), CrawlerError> {
+        if !self.rules.sitemaps || self.rules.max_depth == 0 {
+            return Ok(());
+        }
+        let base = Url::parse(origin).map_err(CloudError::corrupt)?;
+        let offered = rules
+            .sitemaps
+            .iter()
+            .filter_map(|text| link(&base, text).ok());
+        let found: Vec<_> = offered
+            .filter(|url| url.origin() == origin && self.rules.reaches(url))
+            .map(|url| Found {
+                url,
+                kind: Kind::Sitemap,
+                depth: 0,
+                redirects: 0,
+                found_on: None,
+            })
+            .collect();
+        self.expand(&found).await?;
+        Ok(())
+    }
+}
+
+fn word(robots: Robots) -> &'static str {
+    match robots {
+        Robots::Known => "KNOWN",
+        Robots::Absent => "ABSENT",
+        Robots::Unreachable => "UNREACHABLE",
+        Robots::Forbidden => "FORBIDDEN",
+    }
+}
+
+/// Rules that were parsed, by the key of their bytes. Bytes under a key never change, so neither do these.
+#[derive(Clone, Default)]
+pub(crate) struct Parsed(Arc<std::sync::Mutex<std::collections::HashMap<String, Arc<Rules>>>>);
+
+impl Parsed {
+    /// A few thousand hosts at once; then it begins anew.
+    const MOST: usize = 5_000;
+
+    fn get(&self, key: &str) -> Option<Arc<Rules>> {
+        let all = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.get(key).cloned()
+    }
+
+    fn keep(&self, key: &str, rules: Rules) -> Arc<Rules> {
+        let mut all = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if all.len() >= Self::MOST {
+            all.clear();
+        }
+        let rules = Arc::new(rules);
+        all.insert(key.to_owned(), Arc::clone(&rules));
+        rules
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn allows(robots: &str, path: &str) -> bool {
+        let url = Url::parse(&format!("http://site.test{path}")).unwrap();
+        Rules::parse(robots.as_bytes(), "foobot").allow(&url)
+    }
+
+    #[test]
+    fn the_cases_of_rfc_9309() {
+        for (robots, path, allowed) in [
+            ("", "/a", true),
+            ("user-agent: *\ndisallow: /", "/a", false),
+            ("user-agent: *\ndisallow: /", "/robots.txt", true),
+            ("User-Agent: *\nDisallow: /p\nAllow: /p/q", "/p/q/1", true),
+            ("User-Agent: *\nDisallow: /p\nAllow: /p", "/p", true),
+            ("User-Agent: *\nAllow: /p\nDisallow: /p/", "/p/1", false),
+            ("User-Agent: *\nDisallow:", "/a", true),
+            // Groups: the one that names us, all of them, and only that.
+            (
+                "user-agent: FooBot\ndisallow: /a\n\nuser-agent: *\ndisallow: /",
+                "/b",
+                true,
+            ),
+            (
+                "user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b",
+                "/b",
+                false,
+            ),
+            (
+                "user-agent: foobot\ndisallow: /a\nuser-agent: x\ndisallow: /c\nuser-agent: foobot\ndisallow: /b",
+                "/c",
+                true,
+            ),
+            (
+                "user-agent: x\nuser-agent: foobot\ndisallow: /a",
+                "/a",
+                false,
+            ),
+            ("user-agent: foobot/2.1\ndisallow: /a", "/a", false),
+            ("user-agent: foo\ndisallow: /", "/a", true),
+            (
+                "user-agent: foobot\n\nuser-agent: *\ndisallow: /",
+                "/a",
+                false,
+            ),
+            ("disallow: /a\nuser-agent: *\ndisallow: /b", "/a", true),
+            // What is in between does not end a group.
+            (
+                "user-agent: foobot\nsitemap: http://site.test/s\nfoo: bar\nuser-agent: x\ndisallow: /a",
+                "/a",
+                false,
+            ),
+            (
+                "\u{feff}user-agent: *\r\ndisallow: /a # no\r\n",
+                "/a",
+                false,
+            ),
+            (
+                "user-agent *\ndisallow /a\nuser-agent: *\ndisallow: /b",
+                "/a",
+                true,
+            ),
+            // Patterns.
+            ("user-agent: *\ndisallow: /*.gif$", "/x/a.gif", false),
+            ("user-agent: *\ndisallow: /*.gif$", "/x/a.gif?b", true),
+            ("user-agent: *\ndisallow: /a*b*c", "/axxbxxcxx", false),
+            ("user-agent: *\ndisallow: /a*b*c", "/axxcxxb", true),
+            ("user-agent: *\ndisallow: /a$", "/ab", true),
+            ("user-agent: *\ndisallow: /a$b", "/a$b", false),
+            ("user-agent: *\ndisallow: /a?q=", "/a?q=1", false),
+            ("user-agent: *\ndisallow: *x", "/abx", false),
+            // Percent-encoding: section 2.2.2.
+            (
+                "user-agent: *\ndisallow: /foo/bar/%62%61%7A",
+                "/foo/bar/baz",
+                false,
+            ),
+            (
+                "user-agent: *\ndisallow: /foo/bar/ツ",
+                "/foo/bar/%E3%83%84",
+                false,
+            ),
+            (
+                "user-agent: *\ndisallow: /foo/bar/%E3%83%84",
+                "/foo/bar/ツ",
+                false,
+            ),
+            ("user-agent: *\ndisallow: /a%3cd.html", "/a%3Cd.html", false),
+            ("user-agent: *\ndisallow: /a/b", "/a%2Fb", true),
+        ] {
+            assert_eq!(allows(robots, path), allowed, "{robots:?} for {path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_stars_ends_soon() {
+        let robots = format!("user-agent: *\ndisallow: /{}b", "*a".repeat(500));
+        assert!(allows(&robots, &format!("/{}", "a".repeat(1_500))));
+    }
+
+    #[test]
+    fn delays_and_sitemaps_are_read() {
+        let text = "Sitemap: http://site.test/s.xml\nuser-agent: foobot\ncrawl-delay: 1.5\nuser-agent: *\ncrawl-delay: 7";
+        let rules = Rules::parse(text.as_bytes(), "foobot");
+        assert_eq!(rules.delay_ms, Some(1_500));
+        assert_eq!(rules.sitemaps, ["http://site.test/s.xml"]);
+        assert_eq!(Rules::parse(text.as_bytes(), "other").delay_ms, Some(7_000));
+        let endless = b"user-agent: *\ncrawl-delay: 1e9";
+        assert_eq!(Rules::parse(endless, "x").delay_ms, Some(MAX_DELAY_MS));
+        let wrong = b"user-agent: *\ncrawl-delay: -1";
+        assert_eq!(Rules::parse(wrong, "x").delay_ms, None);
+    }
+}
