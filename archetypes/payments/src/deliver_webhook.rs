@@ -485,21 +485,8 @@ impl Payments {
         &self,
         payment_intent_id: &str,
     ) -> Result<Vec<WebhookDeliveryState>, CloudError> {
-        let mut pages = self
-            .dynamodb()
-            .query()
-            .table_name(self.table(tables::WEBHOOK_DELIVERIES.name))
-            .key_condition_expression("payment_intent_id = :intent")
-            .expression_attribute_values(":intent", s(payment_intent_id))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+        self.rows_of(&tables::WEBHOOK_DELIVERIES, payment_intent_id)
+            .await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::domain::PaymentIntentState;
 use crate::items::{event_key, lane};
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
-use cloud::item::{from_item, n, s, to_item};
+use cloud::item::{from_item, n, to_item};
 use cloud::{CloudError, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -85,21 +85,8 @@ impl Payments {
         &self,
         payment_intent_id: &str,
     ) -> Result<Vec<PaymentEventState>, CloudError> {
-        let mut pages = self
-            .dynamodb()
-            .query()
-            .table_name(self.table(tables::PAYMENT_EVENTS.name))
-            .key_condition_expression("payment_intent_id = :intent")
-            .expression_attribute_values(":intent", s(payment_intent_id))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+        self.rows_of(&tables::PAYMENT_EVENTS, payment_intent_id)
+            .await
     }
 
     /// One event.

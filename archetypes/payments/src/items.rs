@@ -4,8 +4,10 @@ use crate::domain::{self, PaymentIntentState, TransactionState, TransactionStatu
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use cloud::item::{from_item, n, pause, s, shard_of};
+use cloud::tables::Table;
 use cloud::{CloudError, Item};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The key under which a sparse index shows what belongs to this payment.
 pub fn lane(name: &str, payment_intent_id: &str) -> String {
@@ -96,6 +98,30 @@ impl Payments {
             return Ok((from_item(&intent)?, from_item(&transaction)?));
         }
         Err(PaymentsError::Contended)
+    }
+
+    /// Everything that stands under one key, in order. Consistent.
+    pub(crate) async fn rows_of<T: DeserializeOwned>(
+        &self,
+        table: &Table,
+        key: &str,
+    ) -> Result<Vec<T>, CloudError> {
+        let mut pages = self
+            .dynamodb()
+            .query()
+            .table_name(self.table(table.name))
+            .key_condition_expression("#key = :key")
+            .expression_attribute_names("#key", table.partition.name())
+            .expression_attribute_values(":key", s(key))
+            .consistent_read(true)
+            .into_paginator()
+            .items()
+            .send();
+        let mut found = Vec::new();
+        while let Some(item) = pages.next().await {
+            found.push(from_item(&item?)?);
+        }
+        Ok(found)
     }
 
     /// One payment. Consistent.

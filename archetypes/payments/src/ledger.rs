@@ -7,7 +7,7 @@ use crate::domain::{PaymentIntentState, TransactionState};
 use crate::money::{Amount, Unit};
 use crate::{Payments, tables};
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem};
-use cloud::item::{from_item, s, to_item};
+use cloud::item::to_item;
 use cloud::{CloudError, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -116,20 +116,6 @@ impl Payments {
         &self,
         payment_intent_id: &str,
     ) -> Result<Vec<LedgerEntryState>, CloudError> {
-        let mut pages = self
-            .dynamodb()
-            .query()
-            .table_name(self.table(tables::LEDGER.name))
-            .key_condition_expression("payment_intent_id = :intent")
-            .expression_attribute_values(":intent", s(payment_intent_id))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+        self.rows_of(&tables::LEDGER, payment_intent_id).await
     }
 }

@@ -11,7 +11,7 @@ use crate::items::transaction_key;
 use crate::processor_client::Answer;
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
-use cloud::item::{from_item, n, s, to_item};
+use cloud::item::{n, s, to_item};
 use cloud::{CloudError, Millis, Transaction};
 use serde::{Deserialize, Serialize};
 
@@ -273,20 +273,6 @@ impl Payments {
         &self,
         transaction_id: &str,
     ) -> Result<Vec<ReconciliationState>, CloudError> {
-        let mut pages = self
-            .dynamodb()
-            .query()
-            .table_name(self.table(tables::RECONCILIATIONS.name))
-            .key_condition_expression("transaction_id = :transaction")
-            .expression_attribute_values(":transaction", s(transaction_id))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+        self.rows_of(&tables::RECONCILIATIONS, transaction_id).await
     }
 }

@@ -4,7 +4,6 @@ use crate::domain::{IntentStatus, PaymentIntentState, TransactionState};
 use crate::money::Amount;
 use crate::{Payments, PaymentsError, tables};
 use cloud::CloudError;
-use cloud::item::{from_item, s};
 use serde::{Deserialize, Serialize};
 
 /// A payment as merchants see it.
@@ -89,20 +88,6 @@ impl Payments {
         &self,
         payment_intent_id: &str,
     ) -> Result<Vec<TransactionState>, CloudError> {
-        let mut pages = self
-            .dynamodb()
-            .query()
-            .table_name(self.table(tables::TRANSACTIONS.name))
-            .key_condition_expression("payment_intent_id = :intent")
-            .expression_attribute_values(":intent", s(payment_intent_id))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+        self.rows_of(&tables::TRANSACTIONS, payment_intent_id).await
     }
 }

@@ -233,9 +233,9 @@ async fn without_the_status_a_movement_that_has_ended_is_taken_back() {
     assert_eq!(shop.charges(&id), 1, "charged after it had failed");
 }
 
-#[tokio::test]
-async fn without_the_attempt_a_late_answer_ends_another_attempt() {
-    // Attempt 1 was closed, attempt 2 is on its way; then somebody comes with the end of attempt 1.
+/// Attempt 1 was closed and taken back, and attempt 2 is charged and its sender dead. Somebody still
+/// has the movement as it was with attempt 1.
+async fn second_attempt_is_out() -> (Shop, PaymentIntentState, TransactionState) {
     let shop = left_after(1, Mood::Down).await;
     let (intent, transaction) = read(&shop).await;
     let payments = &shop.payments;
@@ -251,8 +251,17 @@ async fn without_the_attempt_a_late_answer_ends_another_attempt() {
     driven.unwrap_err();
     drop(plan);
     assert_eq!(shop.charges(&intent.payment_intent_id), 1);
+    (shop, intent, first)
+}
+
+#[tokio::test]
+async fn without_the_attempt_a_late_answer_ends_another_attempt() {
+    let (shop, intent, first) = second_attempt_is_out().await;
     let closed = Outcome::Closed("late".into());
-    let late = || payments.record(&intent, &first, &closed, Source::Response);
+    let late = || {
+        shop.payments
+            .record(&intent, &first, &closed, Source::Response)
+    };
     assert_eq!(late().await.unwrap(), None);
     let weaken = Weaken::guard_on("transactions").without("attempt = :attempt");
     let recorded = weakened(&shop, weaken, late()).await;
@@ -290,23 +299,11 @@ async fn without_status_and_version_a_late_timeout_undoes_what_is_decided() {
 
 #[tokio::test]
 async fn without_the_attempt_another_attempt_is_taken_back() {
-    // Attempt 1 was closed and taken back by one, who has sent attempt 2; the other learns only now
-    // that attempt 1 is closed.
-    let shop = left_after(1, Mood::Down).await;
-    let (intent, transaction) = read(&shop).await;
-    let payments = &shop.payments;
-    let marked = payments
-        .mark_processing(&intent, &transaction)
-        .await
-        .unwrap();
-    let (intent, first) = marked.unwrap();
-    let dying = cloud::tap::KillFrom::call(6).of("other");
-    let plan = shop.cloud().tap().install(Arc::new(dying));
-    let driven = cloud::as_actor("other", payments.drive(intent.clone(), first.clone())).await;
-    driven.unwrap_err();
-    drop(plan);
+    let (shop, intent, first) = second_attempt_is_out().await;
     let weaken = Weaken::guard_on("transactions").without("attempt = :attempt");
-    let _ = weakened(&shop, weaken, payments.drive(intent.clone(), first)).await;
+    let late = shop.payments.drive(intent.clone(), first);
+    // It learns only now that attempt 1 is closed.
+    let _ = weakened(&shop, weaken, late).await;
     assert_eq!(
         shop.charges(&intent.payment_intent_id),
         2,
