@@ -129,8 +129,9 @@ impl Crawler {
                     Discovered::Known
                 });
             }
-            // Its links only matter if they are within reach.
-            let reopen = old.status == Status::Parsed && shorter.0 < self.rules.max_depth;
+            // Its links only matter if they are within reach. Where it redirects is no deeper than itself.
+            let reopen = old.status == Status::Parsed
+                && (shorter.0 < self.rules.max_depth || old.redirect_to.is_some());
             let update = self
                 .dynamodb()
                 .update_item()

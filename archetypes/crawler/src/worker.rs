@@ -158,7 +158,7 @@ impl Crawler {
     }
 
     /// How long a host wants to be left alone, if it said so.
-    fn asked_for(&self, answer: &Answer) -> Option<Millis> {
+    pub(crate) fn asked_for(&self, answer: &Answer) -> Option<Millis> {
         let asked = match answer.status {
             429 => Some(answer.retry_after_ms.unwrap_or(self.rules.busy_ms)),
             503 => answer.retry_after_ms,
