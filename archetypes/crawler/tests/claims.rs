@@ -1161,6 +1161,89 @@ async fn a_crawl_that_was_stopped_goes_on_where_it_was() {
     assert_eq!(town.site.hits("site.test/"), 1, "nothing is fetched twice");
 }
 
+#[tokio::test]
+async fn a_seed_that_was_given_up_is_tried_again_when_it_is_added_again() {
+    let town = small().await;
+    // An outage: the host cannot even be asked what it allows.
+    town.site.put("site.test/robots.txt", Reply::status(503));
+    town.live(4).await;
+    assert_eq!(town.status(HOME).await, Status::Failed);
+    let policy = town.policy("http://site.test").await;
+    assert_eq!(policy.robots, Some(Robots::Unreachable));
+    // It is over, long before a day has passed.
+    town.put_small();
+    town.advance(MINUTE);
+    let again = town.crawler.add_seed(HOME).await.unwrap();
+    assert_eq!(again, Discovered::Reopened);
+    let row = town.row(HOME).await;
+    assert_eq!((row.status, row.fetch_attempts), (Status::Discovered, 0));
+    town.live(3).await;
+    town.small_is_crawled().await.unwrap();
+    // What is parsed stays so.
+    let parsed = town.crawler.add_seed(HOME).await.unwrap();
+    assert_eq!(parsed, Discovered::Known);
+}
+
+/// A store that refuses one kind of call.
+struct Down(&'static str);
+
+impl cloud::tap::Plan for Down {
+    fn before<'a>(
+        &'a self,
+        request: &'a cloud::tap::Request,
+    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
+        let down = request.operation == self.0;
+        Box::pin(async move {
+            match down {
+                true => cloud::tap::Verdict::Answer {
+                    status: 403,
+                    body: serde_json::json!({}),
+                },
+                false => cloud::tap::Verdict::Pass,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_uses_up_no_attempts() {
+    let town = small_known().await;
+    let fetch = async || {
+        let message = Town::fetch_message(HOME);
+        town.crawler.fetch(&message, "w").await
+    };
+    let parse = async || {
+        let message = Town::parse_message(HOME);
+        town.crawler.parse(&message, "w").await
+    };
+    let down = town.cloud().tap().install(Arc::new(Down("PutObject")));
+    for wait in 1..=4 {
+        assert!(matches!(fetch().await, Err(CrawlerError::Fault(_))));
+        let row = town.row(HOME).await;
+        assert_eq!(
+            (row.status, row.fetch_attempts, row.waits),
+            (Status::Retrying, 0, wait)
+        );
+        let host = town.policy("http://site.test").await;
+        assert_eq!(host.turn_ends_at, None, "and the host is free");
+        town.advance(MINUTE);
+    }
+    drop(down);
+    assert_eq!(fetch().await.unwrap(), Worked::Fetched);
+    let down = town.cloud().tap().install(Arc::new(Down("GetObject")));
+    for wait in 5..=8 {
+        assert!(matches!(parse().await, Err(CrawlerError::Fault(_))));
+        let row = town.row(HOME).await;
+        assert_eq!(
+            (row.status, row.parse_attempts, row.waits),
+            (Status::Fetched, 0, wait)
+        );
+        town.advance(MINUTE);
+    }
+    drop(down);
+    assert!(matches!(parse().await.unwrap(), Worked::Parsed { .. }));
+}
+
 mod properties {
     use crawler::canonical::canonical;
     use crawler::robots::Rules;
