@@ -92,12 +92,24 @@ impl AddressGuard {
         }
     }
 
-    /// A URL that names an address rather than a host.
+    /// A URL that names an address rather than a host, or a host of the list at another port than it
+    /// has there: the resolver sees no ports.
     pub fn check_literal(&self, url: &Url) -> Result<(), Forbidden> {
         let address = match url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
             Some(Host::Ipv6(address)) => IpAddr::V6(address),
-            Some(Host::Domain(_)) | None => return Ok(()),
+            Some(Host::Domain(name)) => {
+                return match (self.allowed.get(name), url.port()) {
+                    (Some(at), Some(port)) if at.port() != 0 && at.port() != port => {
+                        Err(Forbidden {
+                            host: name.to_owned(),
+                            why: "not at this port",
+                        })
+                    }
+                    _ => Ok(()),
+                };
+            }
+            None => return Ok(()),
         };
         let allowed = self.allowed.get(&address.to_string());
         let port = url.port_or_known_default().unwrap_or(0);
@@ -235,6 +247,20 @@ mod tests {
         assert!(check("http://127.0.0.1:8080/").is_ok());
         assert!(check("http://127.0.0.1:8081/").is_err());
         assert!(check("http://127.0.0.2:8080/").is_err());
+    }
+
+    #[test]
+    fn a_name_of_the_list_is_reachable_at_its_port_and_no_other() {
+        let allowed = "127.0.0.1:8080".parse::<SocketAddr>().unwrap();
+        let guard = AddressGuard::allowing([("site.test".to_owned(), allowed)]);
+        let check = |url| guard.check_literal(&Url::parse(url).unwrap());
+        assert!(check("http://site.test/").is_ok());
+        assert!(check("http://site.test:8080/").is_ok());
+        assert_eq!(
+            check("http://site.test:6379/").unwrap_err().why,
+            "not at this port"
+        );
+        assert!(check("http://other.test:6379/").is_ok(), "not on the list");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!   path resolved, the default port dropped, an empty path is `/`;
 //! - the fragment is dropped: it never reaches the server;
 //! - percent-escapes of characters that need none (`%7E`, `%61`) are written plainly, and those that stay
-//!   are in upper case, as RFC 3986 says;
+//!   are in upper case, as RFC 3986 says; a `%` that begins no escape is one itself, `%25`;
 //! - query pairs are sorted by name, and pairs of the same name keep their order, since some servers
 //!   give it a meaning; an empty query is none;
 //! - [`TRACKING`] parameters are dropped: they say where a reader came from, not what they read.
@@ -78,7 +78,11 @@ fn of(mut url: Url) -> Result<Canonical, NoUrl> {
     url.set_path(&path);
     let query = url.query().map(sorted);
     url.set_query(query.as_deref().filter(|query| !query.is_empty()));
-    Ok(Canonical(url))
+    // What was written out may have made it longer.
+    match url.as_str().len() {
+        long if long > MAX_URL => Err(NoUrl::TooLong(long)),
+        _ => Ok(Canonical(url)),
+    }
 }
 
 /// Escapes as RFC 3986 wants them: none for what needs none, the others in upper case.
@@ -97,6 +101,11 @@ pub(crate) fn plain(text: &str) -> String {
                     plain.push_str(&format!("%{byte:02X}"));
                 }
                 at += 3;
+            }
+            // Left as it is, it would begin an escape with what comes after it is plain.
+            (b'%', ..) => {
+                plain.push_str("%25");
+                at += 1;
             }
             _ => {
                 let rest = &text[at..];
@@ -194,12 +203,12 @@ mod tests {
             ("http://site.test/ö?q=ü", "http://site.test/%C3%B6?q=%C3%BC"),
             ("http://bücher.test/", "http://xn--bcher-kva.test/"),
             ("  http://site.test/a \n", "http://site.test/a"),
+            ("http://site.test/%%341", "http://site.test/%2541"),
+            ("http://site.test/100%?q=%", "http://site.test/100%25?q=%25"),
         ] {
-            assert_eq!(
-                canonical(given).unwrap().as_str(),
-                canonical_form,
-                "{given}"
-            );
+            let once = canonical(given).unwrap();
+            assert_eq!(once.as_str(), canonical_form, "{given}");
+            assert_eq!(canonical(once.as_str()).unwrap(), once, "{given}");
         }
         // These are different pages on some site.
         let other = |one, other| canonical(one).unwrap() != canonical(other).unwrap();

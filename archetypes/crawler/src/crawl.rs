@@ -10,7 +10,7 @@ use crate::worker::Worked;
 use crate::{AddressGuard, Crawler, Https, Rules, Web};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use cloud::{Cloud, CloudError, Millis};
+use cloud::{Backend, Cloud, CloudError, Millis};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,8 +103,8 @@ pub async fn run_until(
     let (sweeping, swept) = (crawler.clone(), stopped.clone());
     workers.spawn(async move { sweep_until(&sweeping, settings.sweep_every, swept).await });
     let done = tokio::select! {
-        done = nothing_left(crawler, settings.look_every) => done.map(|()| true),
-        () = stop => Ok(false),
+        () = nothing_left(crawler, settings.look_every) => true,
+        () = stop => false,
     };
     stopping.send_replace(true);
     let drained = async { while workers.join_next().await.is_some() {} };
@@ -112,7 +112,7 @@ pub async fn run_until(
         // Whoever waits for a slow host dies here, as anywhere: the leases expire.
         workers.shutdown().await;
     }
-    done
+    Ok(done)
 }
 
 #[derive(Clone, Copy)]
@@ -189,19 +189,32 @@ async fn sweep_until(crawler: &Crawler, every: Duration, mut stop: watch::Receiv
     }
 }
 
-/// Ends when the watch lanes are empty, twice in a row. A page leaves them only after its links are in
-/// them; but this is an index, and it may show the one before the other.
-async fn nothing_left(crawler: &Crawler, every: Duration) -> Result<(), CloudError> {
-    let mut empty = 0;
-    while empty < 2 {
+/// How long the watch lanes must stay empty where an index lags behind its table.
+const INDEX_LAG: Duration = Duration::from_secs(5);
+
+/// Ends when the watch lanes are empty, and stay so. A page leaves them only after its links are in them;
+/// but this is an index, and it may show the one before the other. A look that fails says nothing.
+async fn nothing_left(crawler: &Crawler, every: Duration) {
+    let long_enough = match crawler.cloud().backend() {
+        Backend::Embedded => every,
+        Backend::Docker | Backend::Aws => INDEX_LAG,
+    };
+    let mut empty_since: Option<Instant> = None;
+    loop {
         tokio::time::sleep(every).await;
-        empty = if crawler.is_finished().await? {
-            empty + 1
-        } else {
-            0
+        empty_since = match crawler.is_finished().await {
+            Ok(true) => Some(empty_since.unwrap_or_else(Instant::now)),
+            Ok(false) => None,
+            Err(fault) => {
+                eprintln!("looking: {fault}");
+                None
+            }
         };
+        // The first look is not enough, however long it took.
+        if empty_since.is_some_and(|since| since.elapsed() >= long_enough) {
+            return;
+        }
     }
-    Ok(())
 }
 
 impl Crawler {

@@ -36,6 +36,8 @@ pub enum Discovered {
     Known,
     /// It was known, by a longer way. The row has the shorter one now.
     Shortened,
+    /// It had been given up, and is tried again, because it was asked for: only a seed is.
+    Reopened,
     /// Another URL has this hash. It is not crawled.
     Collision {
         /// The other one.
@@ -66,6 +68,15 @@ impl Crawler {
         if self.known.has(&hash, found.depth, found.redirects) {
             return Ok(Discovered::Known);
         }
+        Ok(self.put_found(found).await?.0)
+    }
+
+    /// The same, whatever this process remembers; and the row that stood there, if one did.
+    pub(crate) async fn put_found(
+        &self,
+        found: &Found,
+    ) -> Result<(Discovered, Option<UrlMetadataState>), CrawlerError> {
+        let hash = found.url.hash();
         let now = self.now();
         let fresh = UrlMetadataState::discovered(
             &found.url,
@@ -89,7 +100,7 @@ impl Crawler {
         let old: UrlMetadataState = match put {
             Guard::Passed(_) => {
                 self.known.add(&hash, found.depth, found.redirects);
-                return Ok(Discovered::New);
+                return Ok((Discovered::New, None));
             }
             Guard::Failed(Some(old)) => from_item(&old)?,
             Guard::Failed(None) => {
@@ -97,14 +108,15 @@ impl Crawler {
             }
         };
         if old.url != fresh.url {
-            return Ok(Discovered::Collision { with: old.url });
+            return Ok((Discovered::Collision { with: old.url }, None));
         }
         // Our own put, whose answer was lost: it needs a message.
         if old.discovery_id == fresh.discovery_id {
             self.known.add(&hash, found.depth, found.redirects);
-            return Ok(Discovered::New);
+            return Ok((Discovered::New, None));
         }
-        self.shorten(old, found.depth, found.redirects, now).await
+        let shorter = self.shorten(old.clone(), found.depth, found.redirects, now);
+        Ok((shorter.await?, Some(old)))
     }
 
     /// Ways are found in any order, and the longer one may come first. Without this, what is within
@@ -129,8 +141,9 @@ impl Crawler {
                     Discovered::Known
                 });
             }
-            // Its links only matter if they are within reach.
-            let reopen = old.status == Status::Parsed && shorter.0 < self.rules.max_depth;
+            // Its links only matter if they are within reach. Where it redirects is no deeper than itself.
+            let reopen = old.status == Status::Parsed
+                && (shorter.0 < self.rules.max_depth || old.redirect_to.is_some());
             let update = self
                 .dynamodb()
                 .update_item()

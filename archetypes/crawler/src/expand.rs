@@ -52,7 +52,7 @@ impl Crawler {
         for child in children {
             match self.discover(child).await? {
                 Discovered::New => new.push(child.url.hash()),
-                Discovered::Known | Discovered::Shortened => {}
+                Discovered::Known | Discovered::Shortened | Discovered::Reopened => {}
                 Discovered::Collision { with } => {
                     eprintln!("{} is not crawled: it has the hash of {with}", child.url);
                 }

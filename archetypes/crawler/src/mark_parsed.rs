@@ -6,8 +6,8 @@ use crate::items::{failed_lane, parsed_lane, settled, status};
 use crate::mark_fetched::{Finish, shortened};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
-use cloud::Guard;
 use cloud::item::{from_item, n, s};
+use cloud::{Guard, Millis};
 
 /// What became of a parser's last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,9 @@ const PARSED_GUARD: &str = "#status = :parsing AND fence = :fence \
 const PARSED: &str = "SET #status = :to, text_blob_key = :text, links = :links, parsed_at = :now, \
      lane = :lane, lane_at = :fetched_at";
 const RETRY: &str = "SET #status = :to, reason = :why, lane_at = :due";
+/// The store failed, not the page: the attempt is not counted, the wait is.
+const WAIT: &str = "SET #status = :to, reason = :why, lane_at = :due \
+     ADD parse_attempts :minus_one, waits :one";
 const FAIL: &str = "SET #status = :to, reason = :why, lane = :lane, lane_at = :now";
 
 impl Crawler {
@@ -89,6 +92,23 @@ impl Crawler {
                 self.end_parse(run, Status::Failed, FAIL, values).await
             }
         }
+    }
+
+    /// The worker could not go on, through no fault of the page: it is FETCHED again, and the sweeper
+    /// sends it.
+    pub async fn parse_later(
+        &self,
+        run: &ParseRun,
+        why: &str,
+        at: Millis,
+    ) -> Result<Finish, CrawlerError> {
+        let values = vec![
+            (":why", s(shortened(why))),
+            (":due", n(at)),
+            (":minus_one", n(-1)),
+            (":one", n(1)),
+        ];
+        self.end_parse(run, Status::Fetched, WAIT, values).await
     }
 
     async fn end_parse(

@@ -53,7 +53,8 @@ pub fn read(row: &UrlMetadataState, body: &[u8]) -> Page {
         // A redirect is a page with one link.
         let to = link(&base, to).map(|to| (to, row.kind));
         page.links = to.into_iter().collect();
-    } else if row.kind == Kind::Sitemap {
+    } else if !is_html(content_type) && (row.kind == Kind::Sitemap || is_xml(content_type)) {
+        // What it is, it says itself: whoever came across it first may have taken it for something else.
         page.links = sitemap::links(&decoded, &base);
     }
     page
@@ -62,6 +63,11 @@ pub fn read(row: &UrlMetadataState, body: &[u8]) -> Page {
 /// Whether links and text are to be looked for among tags.
 fn is_html(content_type: &str) -> bool {
     content_type.contains("html")
+}
+
+/// Whether it may be a list of pages.
+fn is_xml(content_type: &str) -> bool {
+    content_type.contains("xml")
 }
 
 /// Bytes as text: by the header, else by what the page says of itself, else UTF-8.

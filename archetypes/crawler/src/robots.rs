@@ -7,7 +7,7 @@ use crate::canonical::{hex, link, plain};
 use crate::discover::Found;
 use crate::domain::{
     BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
-    UrlMetadataState, Verdict,
+    UrlMetadataState, Verdict, delay,
 };
 use crate::items::settled;
 use crate::politeness::Turn;
@@ -16,7 +16,9 @@ use crate::{Crawler, CrawlerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Guard, Millis};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// RFC 9309 wants at least 500 KiB to be read.
@@ -70,7 +72,7 @@ impl Rules {
                 }
                 key @ ("allow" | "disallow") => {
                     begun = true;
-                    let rule = (plain(&escaped(value)), key == "allow");
+                    let rule = (pattern(value), key == "allow");
                     // An empty rule matches nothing.
                     if value.is_empty() {
                         continue;
@@ -107,16 +109,39 @@ impl Rules {
     /// Whether a URL may be fetched: the longest rule that matches decides, and of two as long the one
     /// that allows.
     pub fn allow(&self, url: &Url) -> bool {
-        let mut path = plain(&escaped(url.path()));
-        if path == "/robots.txt" {
+        if url.path() == "/robots.txt" {
             return true;
         }
+        let mut path = url.path().to_owned();
         if let Some(query) = url.query() {
-            path = format!("{path}?{}", plain(&escaped(query)));
+            path = format!("{path}?{query}");
         }
+        // What is special in a rule is not in a path: there it is written as an escape, on both sides.
+        let path = alike(&path).replace('*', "%2A").replace('$', "%24");
         let matching = self.rules.iter().filter(|(rule, _)| matches(rule, &path));
         let longest = matching.max_by_key(|(rule, allow)| (rule.len(), *allow));
         longest.is_none_or(|(_, allow)| *allow)
+    }
+}
+
+/// A rule as it is compared: `*` anywhere and `$` at the end keep their meaning.
+fn pattern(rule: &str) -> String {
+    let rule = alike(rule);
+    match rule.strip_suffix('$') {
+        Some(rule) => rule.replace('$', "%24") + "$",
+        None => rule.replace('$', "%24"),
+    }
+}
+
+/// Two spellings of one path, written alike (RFC 9309 2.2.2). In a query, `:` and `/` need no escape.
+fn alike(text: &str) -> String {
+    let text = plain(&escaped(text));
+    match text.split_once('?') {
+        Some((path, query)) => {
+            let query = query.replace("%3A", ":").replace("%2F", "/");
+            format!("{path}?{query}")
+        }
+        None => text,
     }
 }
 
@@ -208,6 +233,13 @@ const AGAIN: &str = "SET robots_failures = :failures, reason = :why, next_allowe
 const KEEP: &str = "SET robots_failures = :failures, reason = :why, next_allowed_at = :next, \
      robots_expires_at = :until REMOVE turn_ends_at";
 
+/// Another host that a robots.txt is redirected to, and its turn.
+struct Guest {
+    turn: Turn,
+    /// How long it wants to be left alone, if it said so.
+    asked: Option<Millis>,
+}
+
 /// What was learned.
 struct Learned {
     robots: Robots,
@@ -258,16 +290,25 @@ impl Crawler {
             self.release_turn(&turn.host, &turn_id, None).await?;
             return Ok(Asked::Stored);
         }
-        let answer = match self.follow_robots(origin, owner, &turn).await? {
+        let mut guests = BTreeMap::new();
+        let followed = self.follow_robots(&turn, owner, &mut guests).await;
+        // Whatever came of it, the guests' turns end here, and their pauses begin.
+        for guest in guests.into_values() {
+            let Turn { host, turn_id, .. } = guest.turn;
+            self.release_turn(&host, &turn_id, guest.asked).await?;
+        }
+        let (answer, at_home) = match followed? {
             Ok(answer) => answer,
             Err(wait) => {
                 self.release_turn(&turn.host, &turn_id, None).await?;
                 return Ok(Asked::not_now(wait, self.now()));
             }
         };
+        // What another host asks for is that host's affair: its turn ended with it.
         let retry_after = answer
             .as_ref()
             .ok()
+            .filter(|_| at_home)
             .and_then(|answer| answer.retry_after_ms);
         let learned = match answer {
             // Too many requests is a matter of time, not of permission.
@@ -275,7 +316,7 @@ impl Crawler {
                 Err(format!("status {}", answer.status))
             }
             Ok(answer) if (200..300).contains(&answer.status) => {
-                Ok(self.keep_robots(&answer.body).await?)
+                Ok(self.keep_robots(whole_lines(&answer)).await?)
             }
             // Too many redirects count as none, says the RFC.
             Ok(answer) => Ok(Learned {
@@ -296,46 +337,66 @@ impl Crawler {
             Ok(learned) => {
                 // Before the rules are there, so that who dies in between asks again.
                 self.offer_sitemaps(origin, &learned.rules).await?;
-                self.store_robots(&turn, &learned).await?;
-                Ok(Asked::Stored)
+                self.store_robots(&turn, &learned).await
             }
             Err(why) => self.robots_unreachable(&turn, &why, retry_after).await,
         }
     }
 
-    /// Follows redirects, each hop in the turn of its host. The inner error is what to wait for.
+    /// Follows redirects, each hop in the turn of its host. A turn is kept until the whole way is done:
+    /// who came back to a host he has just left would have to wait for his own pause, and begin anew. The
+    /// inner error is what to wait for; beside the answer stands whether the host itself gave it.
     async fn follow_robots(
         &self,
-        origin: &str,
+        home: &Turn,
         owner: &str,
-        turn: &Turn,
-    ) -> Result<Result<Result<Answer, NoAnswer>, FetchDecision>, CrawlerError> {
+        guests: &mut BTreeMap<String, Guest>,
+    ) -> Result<Result<(Result<Answer, NoAnswer>, bool), FetchDecision>, CrawlerError> {
+        let origin = &home.host.origin;
         let mut at = Url::parse(origin).map_err(CloudError::corrupt)?;
         at.set_path("/robots.txt");
+        // When the last request to each host was over.
+        let mut left: BTreeMap<String, Millis> = BTreeMap::new();
         for hop in 0..=MAX_HOPS {
             let there = at.origin().ascii_serialization();
-            let guest = if there == origin {
-                None
-            } else {
+            let at_home = there == *origin;
+            if let Err(forbidden) = self.web.address_guard().check_literal(&at) {
+                return Ok(Ok((Err(forbidden.into()), at_home)));
+            }
+            if !at_home && !guests.contains_key(&there) {
                 let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
                 match self.take_turn(&there, &turn_id).await? {
-                    Ok(turn) => Some(turn),
+                    Ok(turn) => {
+                        let guest = Guest { turn, asked: None };
+                        guests.insert(there.clone(), guest);
+                    }
                     Err(wait) => return Ok(Err(wait)),
                 }
-            };
-            let ends_at = guest.as_ref().map_or(turn.ends_at, |guest| guest.ends_at);
-            if !self.has_time(ends_at.min(turn.ends_at)) {
-                if let Some(guest) = guest {
-                    self.release_turn(&guest.host, &guest.turn_id, None).await?;
+            }
+            let turn = guests.get(&there).map_or(home, |guest| &guest.turn);
+            let pause = delay(self.rules.delay_ms, turn.host.crawl_delay_ms);
+            let wait = left
+                .get(&there)
+                .map_or(0, |left| (left + pause - self.now()).max(0));
+            // It must fit into both turns. What does not fit will not fit the next time either, so it
+            // counts as a failure: nobody goes the same way again and again.
+            if !self.has_time(turn.ends_at.min(home.ends_at) - wait) {
+                if hop == 0 {
+                    return Ok(Err(FetchDecision::TooEarly { at: self.now() }));
                 }
-                return Ok(Err(FetchDecision::TooEarly { at: self.now() }));
+                let why = "its redirects take longer than a turn".to_owned();
+                return Ok(Ok((Err(NoAnswer::Broken(why)), at_home)));
+            }
+            if wait > 0 {
+                tokio::time::sleep(Duration::from_millis(wait as u64)).await;
             }
             let answer = self
                 .web
                 .get(&at, &Validators::default(), MAX_ROBOTS, self.now())
                 .await;
-            if let Some(guest) = guest {
-                self.release_turn(&guest.host, &guest.turn_id, None).await?;
+            left.insert(there.clone(), self.now());
+            if let (Some(guest), Ok(answer)) = (guests.get_mut(&there), &answer) {
+                guest.asked = self.asked_for(answer);
             }
             let next = match &answer {
                 Ok(answer) if (300..400).contains(&answer.status) && hop < MAX_HOPS => answer
@@ -346,7 +407,7 @@ impl Crawler {
             };
             match next {
                 Some(next) => at = next.url().clone(),
-                None => return Ok(Ok(answer)),
+                None => return Ok(Ok((answer, at_home))),
             }
         }
         Ok(Err(FetchDecision::TooEarly { at: self.now() }))
@@ -365,10 +426,10 @@ impl Crawler {
         })
     }
 
-    async fn store_robots(&self, turn: &Turn, learned: &Learned) -> Result<(), CloudError> {
+    async fn store_robots(&self, turn: &Turn, learned: &Learned) -> Result<Asked, CrawlerError> {
         let now = self.now();
         let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
-        settled!(
+        let stored = settled!(
             self.dynamodb()
                 .update_item()
                 .table_name(self.table("domain_policies"))
@@ -384,7 +445,11 @@ impl Crawler {
                 .expression_attribute_values(":why", s(&learned.reason))
                 .expression_attribute_values(":next", n(now + pause))
         )?;
-        Ok(())
+        Ok(match stored {
+            Guard::Passed(_) => Asked::Stored,
+            // The turn is another one's by now: what the row says is theirs to say.
+            Guard::Failed(_) => Asked::Later { at: now },
+        })
     }
 
     /// No answer, or a server's fault: nothing is allowed, and it is asked again, some times.
@@ -396,7 +461,9 @@ impl Crawler {
     ) -> Result<Asked, CrawlerError> {
         let now = self.now();
         let failures = turn.host.robots_failures + 1;
-        let pause = (BACKOFF_MS << failures.min(10)).max(retry_after_ms.unwrap_or(0));
+        let pause = (BACKOFF_MS << failures.min(10))
+            .max(delay(self.rules.delay_ms, turn.host.crawl_delay_ms))
+            .max(retry_after_ms.unwrap_or(0));
         let pause = pause.min(crate::domain::MAX_RETRY_AFTER_MS);
         let had = matches!(turn.host.robots, Some(Robots::Known | Robots::Absent));
         if failures >= ROBOTS_ATTEMPTS && !had {
@@ -406,8 +473,7 @@ impl Crawler {
                 key: String::new(),
                 reason: why.to_owned(),
             };
-            self.store_robots(turn, &gone).await?;
-            return Ok(Asked::Stored);
+            return self.store_robots(turn, &gone).await;
         }
         let update = self
             .dynamodb()
@@ -451,6 +517,16 @@ impl Crawler {
         self.expand(&found).await?;
         Ok(())
     }
+}
+
+/// What was read of it, to the end of a line: half a rule may say the opposite of the whole one.
+fn whole_lines(answer: &Answer) -> &[u8] {
+    let body = answer.body.as_slice();
+    if !answer.cut {
+        return body;
+    }
+    let end = body.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
+    &body[..end.unwrap_or(0)]
 }
 
 fn word(robots: Robots) -> &'static str {
@@ -584,6 +660,24 @@ mod tests {
             ),
             ("user-agent: *\ndisallow: /a%3cd.html", "/a%3Cd.html", false),
             ("user-agent: *\ndisallow: /a/b", "/a%2Fb", true),
+            (
+                "user-agent: *\ndisallow: /foo?baz=https%3A%2F%2Ffoo.bar",
+                "/foo?baz=https://foo.bar",
+                false,
+            ),
+            (
+                "user-agent: *\ndisallow: /foo?baz=https://foo.bar",
+                "/foo?baz=https%3A%2F%2ffoo.bar",
+                false,
+            ),
+            // What is special in a rule, meant as it stands: section 2.2.3.
+            ("user-agent: *\ndisallow: /a%2Ab", "/a*b", false),
+            ("user-agent: *\ndisallow: /a%2ab", "/a%2Ab", false),
+            ("user-agent: *\ndisallow: /a%2Ab", "/axb", true),
+            ("user-agent: *\ndisallow: /a%24", "/a$", false),
+            ("user-agent: *\ndisallow: /a%24", "/a$b", false),
+            ("user-agent: *\ndisallow: /a%24", "/a", true),
+            ("user-agent: *\ndisallow: /a*$", "/a*", false),
         ] {
             assert_eq!(allows(robots, path), allowed, "{robots:?} for {path}");
         }

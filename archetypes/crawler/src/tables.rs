@@ -244,7 +244,7 @@ pub const ACTIONS: &[Action] = &[
         name: "add seed URL",
         entities: &["URLFrontierState", "URLMetadataState"],
         abstract_layer: "create target, frontier append",
-        concrete_layer: "Put on url_metadata with pk=url_hash, status=DISCOVERED, depth=0, if attribute_not_exists(url_hash); then SendMessage to the frontier queue",
+        concrete_layer: "Put on url_metadata with pk=url_hash, status=DISCOVERED, depth=0, if attribute_not_exists(url_hash); if it is there as FAILED, Update to DISCOVERED if it still is; then SendMessage to the frontier queue",
         calls: &[
             Calls {
                 when: "new",
@@ -253,6 +253,15 @@ pub const ACTIONS: &[Action] = &[
             Calls {
                 when: "known",
                 sequence: &[PUT],
+            },
+            Calls {
+                when: "given up before",
+                sequence: &[
+                    PUT,
+                    "UpdateItem domain_policies if",
+                    "UpdateItem url_metadata if",
+                    "SendMessage frontier",
+                ],
             },
         ],
     },
@@ -558,5 +567,6 @@ pub const MACHINES: &[Machine] = &[Machine {
         step("PARSING", "PARSED", "mark parsed"),
         step("PARSED", "FETCHED", "discover child URL"),
         step("PARSED", "DISCOVERED", "recrawl"),
+        step("FAILED", "DISCOVERED", "add seed URL"),
     ],
 }];

@@ -4,7 +4,7 @@
 
 use crate::claim_fetch::{ClaimedFetch, FetchRun};
 use crate::claim_parse::{ClaimedParse, ParseRun};
-use crate::domain::{GRACE_MS, MAX_RETRY_AFTER_MS};
+use crate::domain::{BACKOFF_MS, GRACE_MS, MAX_RETRY_AFTER_MS, MAX_WAITS};
 use crate::mark_fetched::{After, Fetched, Finish};
 use crate::mark_parsed::Parsed;
 use crate::page;
@@ -81,7 +81,13 @@ impl Crawler {
                 }
             }
             let worked = match claimed {
-                ClaimedFetch::Run(run) => self.fetch_run(&run).await?,
+                ClaimedFetch::Run(run) => match self.fetch_run(&run).await {
+                    Ok(worked) => worked,
+                    Err(fault) => {
+                        self.give_back_fetch(&run, &fault).await;
+                        return Err(fault);
+                    }
+                },
                 ClaimedFetch::TooEarly { at } => {
                     let wait = (at - self.now()).max(1);
                     if wait <= patience {
@@ -157,8 +163,35 @@ impl Crawler {
         Ok(answer)
     }
 
+    /// A fault of the store is none of the page: as far as it can be said, the attempt is not counted.
+    /// If it cannot, the lease ends by itself, and the attempt is.
+    async fn give_back_fetch(&self, run: &FetchRun, fault: &CrawlerError) {
+        if let Some(at) = self.after_fault(run.url.waits, fault) {
+            let _ = self.release_turn(&run.host, &run.turn_id, None).await;
+            let _ = self.fetch_later(run, &fault.to_string(), at).await;
+        }
+    }
+
+    async fn give_back_parse(&self, run: &ParseRun, fault: &CrawlerError) {
+        if let Some(at) = self.after_fault(run.url.waits, fault) {
+            let _ = self.parse_later(run, &fault.to_string(), at).await;
+        }
+    }
+
+    /// When to try again after a fault below, after pauses that double; none if it is no fault of the
+    /// store, or there were enough of them.
+    fn after_fault(&self, waits: u32, fault: &CrawlerError) -> Option<Millis> {
+        match fault {
+            CrawlerError::Fault(CloudError::Corrupt(_)) => None,
+            CrawlerError::Fault(_) if waits < MAX_WAITS => {
+                Some(self.now() + (BACKOFF_MS << waits.min(10)))
+            }
+            _ => None,
+        }
+    }
+
     /// How long a host wants to be left alone, if it said so.
-    fn asked_for(&self, answer: &Answer) -> Option<Millis> {
+    pub(crate) fn asked_for(&self, answer: &Answer) -> Option<Millis> {
         let asked = match answer.status {
             429 => Some(answer.retry_after_ms.unwrap_or(self.rules.busy_ms)),
             503 => answer.retry_after_ms,
@@ -265,7 +298,13 @@ impl Crawler {
         owner: &str,
     ) -> Result<Worked, CrawlerError> {
         let worked = match self.claim_parse(message, owner).await? {
-            ClaimedParse::Run(run) => self.parse_run(*run).await?,
+            ClaimedParse::Run(run) => match self.parse_run((*run).clone()).await {
+                Ok(worked) => worked,
+                Err(fault) => {
+                    self.give_back_parse(&run, &fault).await;
+                    return Err(fault);
+                }
+            },
             ClaimedParse::Held { until } => {
                 self.hide_parse(message, until).await?;
                 return Ok(Worked::Held);

@@ -638,6 +638,121 @@ async fn a_robots_txt_is_followed_through_five_redirects_each_in_its_hosts_turn(
     assert_eq!(town.site.hits("other.test/6"), 0);
 }
 
+#[tokio::test]
+async fn a_robots_txt_that_is_sent_to_and_fro_keeps_its_distance_on_each_host_and_arrives() {
+    let town = open_with(Rules {
+        delay_ms: 40,
+        ..rules()
+    })
+    .await;
+    let site = &town.site;
+    site.put("site.test/robots.txt", Reply::redirect("/1"));
+    site.put("site.test/1", Reply::redirect("http://other.test/2"));
+    site.put("other.test/2", Reply::redirect("/3"));
+    site.put("other.test/3", Reply::redirect("http://site.test/4"));
+    site.put("site.test/4", Reply::redirect("http://other.test/5"));
+    site.put("other.test/5", Reply::text("User-agent: *\nDisallow: /"));
+    let asked = town.crawler.fetch_robots("http://site.test", "w").await;
+    assert_eq!(asked.unwrap(), Asked::Stored);
+    assert_eq!(site.log().len(), 6, "each hop once");
+    for host in ["site.test", "other.test"] {
+        assert_eq!(site.rudeness(host, Duration::from_millis(39)), None);
+        let host = town.policy(&format!("http://{host}")).await;
+        assert_eq!(host.turn_ends_at, None, "its turn is over");
+        assert_eq!(host.next_allowed_at, town.now() + 40);
+    }
+    assert_eq!(
+        town.policy("http://site.test").await.robots,
+        Some(Robots::Known)
+    );
+}
+
+#[tokio::test]
+async fn a_robots_txt_whose_redirects_do_not_fit_into_a_turn_is_unreachable_in_the_end() {
+    // Two requests to a host would take longer than anybody may have it.
+    let town = open_with(Rules {
+        delay_ms: TURN_MS / 2,
+        ..rules()
+    })
+    .await;
+    let to = Reply::redirect("http://other.test/1");
+    town.site.put("site.test/robots.txt", to);
+    let back = Reply::redirect("http://site.test/robots.txt");
+    town.site.put("other.test/1", back);
+    for attempt in 1..=3 {
+        let asked = town.crawler.fetch_robots("http://site.test", "w").await;
+        match (attempt, asked.unwrap()) {
+            (3, asked) => assert_eq!(asked, Asked::Stored),
+            // And it is left alone for its delay at least.
+            (_, asked) => assert_eq!(
+                asked,
+                Asked::Later {
+                    at: town.now() + TURN_MS / 2
+                }
+            ),
+        }
+        assert_eq!(town.site.hits("site.test/robots.txt"), attempt);
+        assert_eq!(town.site.hits("other.test/1"), attempt);
+        town.advance(TURN_MS / 2);
+    }
+    let host = town.policy("http://site.test").await;
+    assert_eq!(host.robots, Some(Robots::Unreachable));
+}
+
+#[tokio::test]
+async fn a_host_that_a_robots_txt_is_redirected_to_is_left_alone_for_as_long_as_it_asks() {
+    let town = open().await;
+    let to = Reply::redirect("http://other.test/r");
+    town.site.put("site.test/robots.txt", to);
+    let busy = Reply::status(429).with("retry-after", "100");
+    town.site.put("other.test/r", busy);
+    let asked = town.crawler.fetch_robots("http://site.test", "w").await;
+    let soon = town.now() + 4 * SECOND;
+    assert_eq!(asked.unwrap(), Asked::Later { at: soon });
+    let next = async |origin: &str| town.policy(origin).await.next_allowed_at;
+    assert_eq!(next("http://other.test").await, town.now() + 100 * SECOND);
+    assert_eq!(next("http://site.test").await, soon, "it asked for nothing");
+}
+
+#[tokio::test]
+async fn who_lost_the_turn_while_reading_a_robots_txt_does_not_say_that_it_is_stored() {
+    let town = open().await;
+    let robots = Reply::text("User-agent: *").after(Duration::from_millis(300));
+    town.site.put("site.test/robots.txt", robots);
+    let slow = async { town.crawler.fetch_robots("http://site.test", "slow").await };
+    let quick = async {
+        while town.site.hits("site.test/robots.txt") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let later = town.ahead(TURN_MS);
+        let taken = later.take_turn("http://site.test", "quick").await;
+        taken.unwrap().unwrap();
+    };
+    let (asked, ()) = tokio::join!(slow, quick);
+    assert_eq!(asked.unwrap(), Asked::Later { at: town.now() });
+    assert_eq!(town.policy("http://site.test").await.robots, None);
+}
+
+#[tokio::test]
+async fn a_robots_txt_that_is_cut_ends_with_a_whole_rule() {
+    let town = open().await;
+    let head = "User-agent: *\nDisallow: /no\n";
+    let cut = "Allow: /no/but/this\n";
+    // The limit falls behind `Allow: /no`, which would allow what the line before forbids.
+    let fill = crawler::robots::MAX_ROBOTS - head.len() - "#\n".len() - "Allow: /no".len();
+    let text = format!("{head}#{}\n{cut}", "x".repeat(fill));
+    town.site.put("site.test/robots.txt", Reply::text(text));
+    let no = "http://site.test/no/1";
+    town.crawler.add_seed(no).await.unwrap();
+    let worked = town.crawler.fetch(&Town::fetch_message(no), "w").await;
+    assert_eq!(
+        worked.unwrap(),
+        Worked::Failed {
+            reason: "disallowed by robots.txt".to_owned()
+        }
+    );
+}
+
 // Limits.
 
 #[tokio::test]
@@ -720,6 +835,33 @@ async fn redirects_are_followed_five_times_and_no_more() {
     assert_eq!(town.site.hits("site.test/hop/7"), 1);
 }
 
+#[tokio::test]
+async fn a_straight_way_to_a_redirect_at_the_last_depth_is_followed() {
+    let town = open_with(Rules {
+        max_depth: 1,
+        ..rules()
+    })
+    .await;
+    town.site.put("site.test/", page("Home", &["/hop/0"]));
+    for hop in 0..6 {
+        let to = format!("/hop/{}", hop + 1);
+        town.site
+            .put(&format!("site.test/hop/{hop}"), Reply::redirect(&to));
+    }
+    town.site.put("site.test/hop/6", page("There", &["/"]));
+    town.crawler.add_seed(HOME).await.unwrap();
+    town.live(2).await;
+    let last = town.row("http://site.test/hop/5").await;
+    assert_eq!((last.depth, last.redirects), (1, 5));
+    assert_eq!(town.site.hits("site.test/hop/6"), 0, "one too many");
+    town.site.put("site.test/b", page("B", &["/hop/5"]));
+    town.crawler.add_seed(B).await.unwrap();
+    town.live(2).await;
+    let last = town.row("http://site.test/hop/5").await;
+    assert_eq!((last.depth, last.redirects), (1, 0));
+    assert_eq!(town.status("http://site.test/hop/6").await, Status::Parsed);
+}
+
 // Addresses.
 
 #[tokio::test]
@@ -754,6 +896,28 @@ async fn nobody_talks_the_crawler_into_asking_this_machine() {
     );
     let refused = town.crawler.add_seed(&inside).await.unwrap_err();
     assert!(matches!(refused, CrawlerError::Forbidden(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_robots_txt_that_is_redirected_to_a_forbidden_address_is_not_followed_there() {
+    let town = open().await;
+    let port = town.site.address.port();
+    for inside in [
+        format!("http://127.0.0.1:{port}/robots.txt"),
+        format!("http://localhost:{port}/robots.txt"),
+        format!("http://other.test:{}/robots.txt", port ^ 1),
+    ] {
+        let to = Reply::redirect(&inside);
+        town.site.put("site.test/robots.txt", to);
+        town.advance(ROBOTS_MS);
+        let asked = town.crawler.fetch_robots("http://site.test", "w").await;
+        assert_eq!(asked.unwrap(), Asked::Stored);
+        let host = town.policy("http://site.test").await;
+        assert_eq!(host.robots, Some(Robots::Forbidden), "{inside}");
+    }
+    for hit in town.site.log() {
+        assert_eq!(hit.host, "site.test", "{}", hit.path);
+    }
 }
 
 // Content.
@@ -868,6 +1032,28 @@ async fn pages_that_only_a_sitemap_names_are_found() {
     assert_eq!(elsewhere, 0, "a site speaks for itself");
 }
 
+#[tokio::test]
+async fn what_a_url_is_read_as_depends_on_its_content_not_on_who_found_it() {
+    let town = open().await;
+    let xml = "<urlset><url><loc>/listed</loc></url></urlset>";
+    let robots = "User-agent: *\nSitemap: /no-list";
+    town.site.put("site.test/robots.txt", Reply::text(robots));
+    town.site.put("site.test/", page("Home", &["/s.xml"]));
+    // A sitemap that a page links to, and a page that is named as a sitemap.
+    town.site
+        .put("site.test/s.xml", Reply::new(200, "application/xml", xml));
+    town.site
+        .put("site.test/no-list", page("A page", &["/linked"]));
+    for path in ["listed", "linked"] {
+        town.site
+            .put(&format!("site.test/{path}"), page(path, &["/"]));
+    }
+    town.crawler.add_seed(HOME).await.unwrap();
+    town.live(3).await;
+    assert_eq!(town.status("http://site.test/listed").await, Status::Parsed);
+    assert_eq!(town.status("http://site.test/linked").await, Status::Parsed);
+}
+
 // Input.
 
 #[tokio::test]
@@ -975,6 +1161,89 @@ async fn a_crawl_that_was_stopped_goes_on_where_it_was() {
     assert_eq!(town.site.hits("site.test/"), 1, "nothing is fetched twice");
 }
 
+#[tokio::test]
+async fn a_seed_that_was_given_up_is_tried_again_when_it_is_added_again() {
+    let town = small().await;
+    // An outage: the host cannot even be asked what it allows.
+    town.site.put("site.test/robots.txt", Reply::status(503));
+    town.live(4).await;
+    assert_eq!(town.status(HOME).await, Status::Failed);
+    let policy = town.policy("http://site.test").await;
+    assert_eq!(policy.robots, Some(Robots::Unreachable));
+    // It is over, long before a day has passed.
+    town.put_small();
+    town.advance(MINUTE);
+    let again = town.crawler.add_seed(HOME).await.unwrap();
+    assert_eq!(again, Discovered::Reopened);
+    let row = town.row(HOME).await;
+    assert_eq!((row.status, row.fetch_attempts), (Status::Discovered, 0));
+    town.live(3).await;
+    town.small_is_crawled().await.unwrap();
+    // What is parsed stays so.
+    let parsed = town.crawler.add_seed(HOME).await.unwrap();
+    assert_eq!(parsed, Discovered::Known);
+}
+
+/// A store that refuses one kind of call.
+struct Down(&'static str);
+
+impl cloud::tap::Plan for Down {
+    fn before<'a>(
+        &'a self,
+        request: &'a cloud::tap::Request,
+    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
+        let down = request.operation == self.0;
+        Box::pin(async move {
+            match down {
+                true => cloud::tap::Verdict::Answer {
+                    status: 403,
+                    body: serde_json::json!({}),
+                },
+                false => cloud::tap::Verdict::Pass,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_uses_up_no_attempts() {
+    let town = small_known().await;
+    let fetch = async || {
+        let message = Town::fetch_message(HOME);
+        town.crawler.fetch(&message, "w").await
+    };
+    let parse = async || {
+        let message = Town::parse_message(HOME);
+        town.crawler.parse(&message, "w").await
+    };
+    let down = town.cloud().tap().install(Arc::new(Down("PutObject")));
+    for wait in 1..=4 {
+        assert!(matches!(fetch().await, Err(CrawlerError::Fault(_))));
+        let row = town.row(HOME).await;
+        assert_eq!(
+            (row.status, row.fetch_attempts, row.waits),
+            (Status::Retrying, 0, wait)
+        );
+        let host = town.policy("http://site.test").await;
+        assert_eq!(host.turn_ends_at, None, "and the host is free");
+        town.advance(MINUTE);
+    }
+    drop(down);
+    assert_eq!(fetch().await.unwrap(), Worked::Fetched);
+    let down = town.cloud().tap().install(Arc::new(Down("GetObject")));
+    for wait in 5..=8 {
+        assert!(matches!(parse().await, Err(CrawlerError::Fault(_))));
+        let row = town.row(HOME).await;
+        assert_eq!(
+            (row.status, row.parse_attempts, row.waits),
+            (Status::Fetched, 0, wait)
+        );
+        town.advance(MINUTE);
+    }
+    drop(down);
+    assert!(matches!(parse().await.unwrap(), Worked::Parsed { .. }));
+}
+
 mod properties {
     use crawler::canonical::canonical;
     use crawler::robots::Rules;
@@ -993,6 +1262,14 @@ mod properties {
                 prop_assert_eq!(once.hash(), twice.hash());
                 prop_assert!(once.url().fragment().is_none());
             }
+        }
+
+        #[test]
+        fn an_escape_that_appears_by_unescaping_is_none(
+            text in "(%|%3[0-9]|%[46][1-6]|[0-9a-f/]){0,20}",
+        ) {
+            let once = canonical(&format!("http://site.test/{text}?{text}")).unwrap();
+            prop_assert_eq!(&canonical(once.as_str()).unwrap(), &once);
         }
 
         #[test]

@@ -642,3 +642,75 @@ async fn without_the_fence_a_page_just_recrawled_is_recrawled_again() {
     )
     .await;
 }
+
+// Adding a seed again that was given up.
+
+async fn given_up() -> Desk {
+    let desk = ready().await;
+    desk.town.site.put("site.test/", Reply::status(404));
+    desk.town.live(1).await;
+    assert_eq!(desk.town.status(HOME).await, Status::Failed);
+    desk.town.advance(MINUTE);
+    desk
+}
+
+#[tokio::test]
+async fn without_the_status_two_who_add_a_failed_seed_again_both_send() {
+    let one = Interleave::of(given_up).actor("one", |desk: Arc<Desk>| async move {
+        let added = desk.town.crawler.add_seed(HOME).await;
+        format!("{:?}", added.unwrap()).to_lowercase()
+    });
+    let actors = one.actor("other", |desk| async move {
+        let added = desk.town.ahead(SECOND).add_seed(HOME).await;
+        format!("{:?}", added.unwrap()).to_lowercase()
+    });
+    let checked = actors.check(|desk, told| async move {
+        let mut messages = 0;
+        while desk.town.receive_fetch().await.is_some() {
+            messages += 1;
+        }
+        match messages {
+            1 => Ok(label(&told)),
+            _ => Err(format!("{messages} messages")),
+        }
+    });
+    breaks(checked, urls().without("#status = :failed"), "2 messages").await;
+}
+
+#[tokio::test]
+async fn without_the_fence_a_seed_that_just_failed_again_is_opened_again() {
+    let desk = given_up().await;
+    let town = &desk.town;
+    // A slow one has read it; meanwhile a quick one opened it, and it failed again.
+    let seen = town.row(HOME).await;
+    town.crawler.add_seed(HOME).await.unwrap();
+    let quick = town
+        .crawler
+        .fetch(&Town::fetch_message(HOME), "quick")
+        .await;
+    assert_eq!(word(&quick.unwrap()), "status 404");
+    assert!(!town.crawler.reopen_failed(&seen).await.unwrap());
+    let weaken = urls().containing(":failed").without("fence = :fence");
+    let weaken = Arc::new(weaken);
+    let installed = town.cloud().tap().install(weaken.clone());
+    assert!(town.crawler.reopen_failed(&seen).await.unwrap());
+    drop(installed);
+    assert!(weaken.applied() > 0, "the guard was not met");
+}
+
+#[tokio::test]
+async fn without_its_guard_a_failed_seed_makes_a_known_robots_txt_be_read_again() {
+    let desk = given_up().await;
+    let town = &desk.town;
+    let again = async || {
+        town.crawler.add_seed(HOME).await.unwrap();
+        town.live(1).await;
+        town.site.hits("site.test/robots.txt")
+    };
+    assert_eq!(again().await, 1);
+    let weaken = Arc::new(hosts().containing("robots = :unreachable"));
+    let installed = town.cloud().tap().install(weaken.clone());
+    assert_eq!(again().await, 2);
+    drop(installed);
+    assert!(weaken.applied() > 0, "the guard was not met");
+}
