@@ -5,7 +5,7 @@
 //! on the second, a second ride for the same driver on the third. Nothing has to be read before: the
 //! refusal brings the offer as it is.
 
-use crate::domain::{AssignmentStatus, DriverAssignmentState, ride_of, text};
+use crate::domain::{AssignmentStatus, DriverAssignmentState, is_offer_id, ride_of, text};
 use crate::{Dispatch, DispatchError};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
@@ -79,6 +79,10 @@ impl Dispatch {
         assignment_id: &str,
     ) -> Result<Accepting, DispatchError> {
         text("driver_id", driver_id)?;
+        if !is_offer_id(assignment_id) {
+            return Err(DispatchError::UnknownAssignment(assignment_id.to_owned()));
+        }
+        let mut late = Err(DispatchError::Contended);
         for attempt in 0..crate::items::ATTEMPTS {
             let now = self.now();
             let items = self.match_all(driver_id, assignment_id, now)?;
@@ -90,11 +94,21 @@ impl Dispatch {
                     return Ok(Accepting::Accepted);
                 }
                 Ok(Transaction::Cancelled(cancelled)) => {
-                    let Some(old) = cancelled.failed("assignment") else {
-                        return Ok(Accepting::Refused(TooLate::Reassigned));
+                    let decides = cancelled.failed("assignment");
+                    let there: Option<DriverAssignmentState> = match decides {
+                        Some(old) => old.map(from_item).transpose()?,
+                        // Another transaction may have the offer, even this driver's first yes.
+                        // What ride and driver say meanwhile decides nothing: the offer does.
+                        None => self.assignment(assignment_id).await?,
                     };
-                    let there = old.map(from_item).transpose()?;
-                    return answered(driver_id, assignment_id, there);
+                    let open = |there: &DriverAssignmentState| {
+                        there.driver_id == driver_id && there.status == AssignmentStatus::Proposed
+                    };
+                    if decides.is_some() || !there.as_ref().is_some_and(open) {
+                        return answered(driver_id, assignment_id, there);
+                    }
+                    late = Ok(Accepting::Refused(TooLate::Reassigned));
+                    pause(attempt).await;
                 }
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 // It may have been made. The offer says.
@@ -107,7 +121,7 @@ impl Dispatch {
                 }
             }
         }
-        Err(DispatchError::Contended)
+        late
     }
 
     fn match_all(

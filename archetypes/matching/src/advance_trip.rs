@@ -3,7 +3,7 @@
 //! The app says where the trip is now, not "next": a request that is sent twice must not move it
 //! twice. The last step also sets the driver free, in the same transaction.
 
-use crate::domain::{BadInput, DriverStatus, TripExecutionState, TripStatus, text};
+use crate::domain::{BadInput, DriverStatus, TripExecutionState, TripStatus, is_offer_id, text};
 use crate::{Dispatch, DispatchError};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
@@ -33,6 +33,9 @@ impl Dispatch {
         to: TripStatus,
     ) -> Result<Moving, DispatchError> {
         text("driver_id", driver_id)?;
+        if !is_offer_id(assignment_id) {
+            return Err(DispatchError::UnknownTrip(assignment_id.to_owned()));
+        }
         let from = to.before().ok_or(BadInput::Move(to.word()))?;
         for attempt in 0..crate::items::ATTEMPTS {
             let moved = match to {
@@ -123,7 +126,9 @@ impl Dispatch {
             Transaction::Committed(_) => Ok(Ok(())),
             Transaction::Cancelled(cancelled) => match cancelled.failed("trip") {
                 Some(old) => Ok(Err(old.cloned())),
-                None => Err(CloudError::corrupt("the driver of a trip is not on it")),
+                // Another transaction may have the trip, even this driver's first arrival, and the
+                // driver is free by it. That decides nothing: the trip does, when it can be asked.
+                None => Err(CloudError::Conflict("somebody has the trip".to_owned())),
             },
         }
     }

@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many candidates a ride brings into the batch.
 const CANDIDATES: usize = 20;
 
+/// How many OPEN rides a batch solves: the time it takes grows with the cube. The rest are due for
+/// the next one.
+const RIDES: usize = 200;
+
 /// More than any pickup takes: as many rides as possible get a driver, before any is sooner.
 const NOBODY: i64 = 1_000_000;
 
@@ -57,8 +61,10 @@ impl Dispatch {
         let now = self.now();
         let mut done = Vec::new();
         let mut open = Vec::new();
-        for ride_id in self.due_rides(now).await? {
+        let (due, fault) = self.look_for_due(now).await;
+        for ride_id in due {
             match self.to_match(&ride_id).await {
+                Ok(Ok(_)) if open.len() == RIDES => {}
                 Ok(Ok(ride)) => open.push(ride),
                 Ok(Err(tended)) => done.push((ride_id, Ok(tended))),
                 Err(error) => done.push((ride_id, Err(error))),
@@ -67,10 +73,10 @@ impl Dispatch {
         let mut candidates = Vec::new();
         let mut rides = Vec::new();
         for ride in open {
-            let view = self.find_nearby(ride.pickup, &ride.refused_by, CANDIDATES);
-            match view.await {
-                Ok(view) => {
-                    candidates.push(view.candidates);
+            let near = self.who_is_near(&ride, &ride.refused_by, CANDIDATES, now);
+            match near.await {
+                Ok(near) => {
+                    candidates.push(near);
                     rides.push(ride);
                 }
                 Err(error) => done.push((ride.ride_id, Err(error))),
@@ -82,7 +88,10 @@ impl Dispatch {
             let matched = self.propose_chosen(ride, candidate, now).await;
             done.push((ride.ride_id.clone(), matched));
         }
-        Ok(done)
+        match fault {
+            Some(fault) => Err(fault.into()),
+            None => Ok(done),
+        }
     }
 
     /// The ride, if it is OPEN and may make another offer by now; otherwise what was done about it.
@@ -124,10 +133,12 @@ impl Dispatch {
                     self.known_ride(&ride.ride_id).await?.status,
                 ));
             }
+            // The chosen one is busy, and may be chosen again for ever: ask the others in turn.
+            None if candidate.is_some() => return self.next_candidate(&ride.ride_id).await,
             None => {}
         }
-        // Nobody, or nobody any more. The next batch is soon.
-        let over = now >= ride.search_until && candidate.is_none();
+        // Nobody. The next batch is soon.
+        let over = now >= ride.search_until;
         let again = now + self.rules.take_over_ms;
         match (self.step(ride, (!over).then_some(again)).await?, over) {
             (true, true) => Ok(Cascade::NoDrivers),

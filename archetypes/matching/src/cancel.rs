@@ -10,7 +10,7 @@
 use crate::accept::TooLate;
 use crate::domain::{
     AssignmentStatus, DriverAssignmentState, DriverStatus, RideRequestState, RideStatus,
-    TripExecutionState, TripStatus, ride_of, text,
+    TripExecutionState, TripStatus, is_offer_id, ride_of, text,
 };
 use crate::{Dispatch, DispatchError, Rejecting};
 use aws_sdk_dynamodb::types::{
@@ -116,6 +116,9 @@ impl Dispatch {
         assignment_id: &str,
     ) -> Result<Cancelling, DispatchError> {
         text("driver_id", driver_id)?;
+        if !is_offer_id(assignment_id) {
+            return Err(DispatchError::UnknownAssignment(assignment_id.to_owned()));
+        }
         for attempt in 0..crate::items::ATTEMPTS {
             let now = self.now();
             let ride = self.known_ride(ride_of(assignment_id)).await?;
@@ -149,7 +152,8 @@ impl Dispatch {
                 }
                 Ok(Transaction::Cancelled(cancelled)) => {
                     let Some(old) = cancelled.failed("assignment") else {
-                        // The trip moved on, or began.
+                        // The trip moved on, or began, or somebody has the offer.
+                        pause(attempt).await;
                         continue;
                     };
                     let there = old.map(from_item::<DriverAssignmentState>).transpose()?;

@@ -10,9 +10,11 @@
 //! only until `search_until`.
 
 use crate::domain::{Candidate, DriverAssignmentState, RideRequestState, RideStatus};
+use crate::locations::KEPT_MS;
 use crate::{Dispatch, DispatchError, Expiry, Proposing, Starting};
 use cloud::item::{n, pause, s};
 use cloud::{CloudError, Guard, Guarded, Millis};
+use std::collections::BTreeSet;
 
 /// What one step of a ride's cascade came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +47,7 @@ impl Dispatch {
                 return Ok(Cascade::Elsewhere(ride.status));
             }
             if ride.offers_made < self.rules.max_offers {
-                let refused = &ride.refused_by;
-                let view = self.find_nearby(ride.pickup, refused, ENOUGH).await?;
-                match self.ask_in_turn(&ride, &view.candidates).await? {
+                match self.ask_somebody(&ride, now).await? {
                     Some(Proposing::Proposed(offer)) => return Ok(Cascade::Offered(offer)),
                     // Somebody else took the step. Look at where the ride is now.
                     Some(_) => continue,
@@ -68,6 +68,41 @@ impl Dispatch {
             pause(attempt).await;
         }
         Err(DispatchError::Contended)
+    }
+
+    /// Asks whoever is near, the soonest first. If all who were found turn out to be busy, there may
+    /// be others that were not looked at.
+    async fn ask_somebody(
+        &self,
+        ride: &RideRequestState,
+        now: Millis,
+    ) -> Result<Option<Proposing>, DispatchError> {
+        let mut skip = ride.refused_by.clone();
+        loop {
+            let near = self.who_is_near(ride, &skip, ENOUGH, now).await?;
+            let asked = self.ask_in_turn(ride, &near).await?;
+            // Fewer than enough: all have been looked at.
+            if asked.is_some() || near.len() < ENOUGH {
+                return Ok(asked);
+            }
+            skip.extend(near.into_iter().map(|busy| busy.driver_id));
+        }
+    }
+
+    /// The candidates of a ride. When its search is over, a map that cannot be read is an empty one:
+    /// the ride has to end.
+    pub(crate) async fn who_is_near(
+        &self,
+        ride: &RideRequestState,
+        skip: &BTreeSet<String>,
+        enough: usize,
+        now: Millis,
+    ) -> Result<Vec<Candidate>, DispatchError> {
+        match self.find_nearby(ride.pickup, skip, enough).await {
+            Ok(view) => Ok(view.candidates),
+            Err(_) if now >= ride.search_until => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks one after the other until one is asked. Those whose lock is taken come last: the lock
@@ -148,19 +183,25 @@ impl Dispatch {
     }
 
     /// Tends every ride that is due. Returns what became of each:
-    /// one that fails does not keep the others.
+    /// one that fails does not keep the others. Nor does a part of the index that cannot be read: that
+    /// is said when all that was found has been tended.
     pub async fn sweep(&self) -> Result<Vec<(String, Result<Cascade, DispatchError>)>, CloudError> {
         let now = self.now();
         let mut done = Vec::new();
-        for ride_id in self.due_rides(now).await? {
+        let (due, fault) = self.look_for_due(now).await;
+        for ride_id in due {
             let tended = self.tend(&ride_id).await;
             done.push((ride_id, tended));
         }
-        Ok(done)
+        match fault {
+            Some(fault) => Err(fault),
+            None => Ok(done),
+        }
     }
 
-    /// Drops drivers that were not seen for long from the location index, some at a time.
+    /// Drops drivers that were not seen for long from the location index, some at a time. For much
+    /// longer than a candidate may be unseen: a sweeper whose clock is ahead must not wipe the map.
     pub async fn prune_locations(&self) -> Result<usize, CloudError> {
-        self.index.prune(self.now() - self.rules.fresh_ms).await
+        self.index.prune(self.now() - KEPT_MS).await
     }
 }

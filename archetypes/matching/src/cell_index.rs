@@ -7,7 +7,7 @@
 //! cell sizes, and holds near pentagons, across the antimeridian and at the poles.
 
 use crate::domain::{DriverLocationState, Point, degrees_apart_m, distance_m};
-use crate::locations::LocationIndex;
+use crate::locations::{KEPT_MS, LocationIndex};
 use cloud::item::{from_item, n, s};
 use cloud::{Cloud, CloudError, Guard, Guarded, Millis};
 use futures::future::BoxFuture;
@@ -27,8 +27,8 @@ const REPORT_UPDATE: &str = "SET cell = :cell, lat = :lat, lon = :lon, seen_at =
 const IN_CELL: &str = "cell = :cell";
 const SEEN_LATELY: &str = "seen_at > :seen_after";
 
-/// An hour after its last report a location may be cleaned up. No search waits for that.
-const KEPT_MS: Millis = 3_600_000;
+/// Whoever was seen after the shift ended has begun another.
+const FORGET_GUARD: &str = "seen_at <= :seen_until";
 
 /// Locations in DynamoDB.
 #[derive(Clone)]
@@ -118,11 +118,21 @@ impl LocationIndex for CellIndex {
         })
     }
 
-    fn forget<'a>(&'a self, driver_id: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+    fn forget<'a>(
+        &'a self,
+        driver_id: &'a str,
+        seen_until: Millis,
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(async move {
-            let delete = self.cloud.dynamodb().delete_item();
-            let delete = delete.table_name(self.table());
-            delete.key("driver_id", s(driver_id)).send().await?;
+            let delete = self
+                .cloud
+                .dynamodb()
+                .delete_item()
+                .table_name(self.table())
+                .key("driver_id", s(driver_id))
+                .condition_expression(FORGET_GUARD)
+                .expression_attribute_values(":seen_until", n(seen_until));
+            delete.send().await.guarded()?;
             Ok(())
         })
     }
@@ -151,8 +161,12 @@ impl LocationIndex for CellIndex {
                     .send();
                 while let Some(item) = pages.next().await {
                     let found: DriverLocationState = from_item(&item?)?;
-                    // Who crosses a border between two queries is in both answers: the later counts.
-                    near.insert(found.driver_id.clone(), found);
+                    // Who crosses a border between two queries is in both answers, and the index
+                    // may be late in either: the later place counts, not the later answer.
+                    let known: Option<&DriverLocationState> = near.get(&found.driver_id);
+                    if known.is_none_or(|known| known.seen_at <= found.seen_at) {
+                        near.insert(found.driver_id.clone(), found);
+                    }
                 }
             }
             near.retain(|_, found| distance_m(centre, found.at) <= radius_m);

@@ -12,6 +12,9 @@ pub type Amount = i64;
 /// The longest id.
 pub const MAX_TEXT: usize = 200;
 
+/// The longest id of an offer: a ride's, and a number.
+pub(crate) const MAX_OFFER_ID: usize = MAX_TEXT + 20;
+
 /// The widest search, in metres. Bounds what one request may make an index read.
 pub const MAX_RADIUS_M: f64 = 50_000.0;
 
@@ -263,6 +266,13 @@ pub fn ride_of(assignment_id: &str) -> &str {
     assignment_id
         .rsplit_once('.')
         .map_or(assignment_id, |(ride_id, _)| ride_id)
+}
+
+/// Whether an offer can have this id. No other is sent to DynamoDB, which would call it a wrong
+/// request: a key is not empty.
+pub(crate) fn is_offer_id(assignment_id: &str) -> bool {
+    (1..=MAX_TEXT).contains(&ride_of(assignment_id).chars().count())
+        && assignment_id.chars().count() <= MAX_OFFER_ID
 }
 
 /// DriverAssignmentState's status.

@@ -53,6 +53,7 @@ impl Dispatch {
     /// Ends a shift, if nobody waits for this driver.
     pub async fn go_offline(&self, driver_id: &str) -> Result<Shift, DispatchError> {
         text("driver_id", driver_id)?;
+        let began = self.now();
         let set = self
             .dynamodb()
             .update_item()
@@ -65,8 +66,9 @@ impl Dispatch {
             Err(Some(there)) if there.status == DriverStatus::Offline => {}
             Err(Some(there)) => return Ok(Shift::Busy(there.status)),
         }
-        // Who dies before this leaves a place on the map that nobody is proposed from.
-        self.index.forget(driver_id).await?;
+        // Who dies before this leaves a place on the map that nobody is proposed from. Who is late
+        // leaves the place of the next shift alone.
+        self.index.forget(driver_id, began).await?;
         Ok(Shift::Offline)
     }
 

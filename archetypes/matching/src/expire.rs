@@ -85,7 +85,17 @@ impl Dispatch {
 
     /// The rides that the index says need a look, all shards, all pages.
     pub async fn due_rides(&self, now: Millis) -> Result<Vec<String>, CloudError> {
+        match self.look_for_due(now).await {
+            (_, Some(fault)) => Err(fault),
+            (found, None) => Ok(found),
+        }
+    }
+
+    /// The same as far as it can be read, and the first fault: a shard that is throttled keeps no
+    /// other.
+    pub(crate) async fn look_for_due(&self, now: Millis) -> (Vec<String>, Option<CloudError>) {
         let mut found = Vec::new();
+        let mut fault = None;
         for shard in 0..DUE_SHARDS {
             let mut pages = self
                 .dynamodb()
@@ -99,11 +109,17 @@ impl Dispatch {
                 .items()
                 .send();
             while let Some(item) = pages.next().await {
-                let item = item?;
+                let item = match item {
+                    Ok(item) => item,
+                    Err(error) => {
+                        fault.get_or_insert(CloudError::from(error));
+                        break;
+                    }
+                };
                 let id = item.get("ride_id").and_then(|id| id.as_s().ok());
                 found.extend(id.cloned());
             }
         }
-        Ok(found)
+        (found, fault)
     }
 }

@@ -41,15 +41,17 @@ end
 return 1";
 
 /// ARGV: longitude, latitude, metres (or 'none'), whether polar drivers are looked at, seen after.
-/// Gives driver, exact place and time of each that was seen lately.
+/// Gives driver, exact place and time of each that was seen lately. Whoever lost one of them (keys
+/// are evicted one by one) is not found until the next report.
 const NEARBY: &str = "
 local found = {}
 local function add(drivers)
   for _, driver in ipairs(drivers) do
     local seen = redis.call('ZSCORE', KEYS[2], driver)
-    if seen and tonumber(seen) > tonumber(ARGV[5]) then
+    local exact = redis.call('HGET', KEYS[3], driver)
+    if seen and exact and tonumber(seen) > tonumber(ARGV[5]) then
       found[#found + 1] = driver
-      found[#found + 1] = redis.call('HGET', KEYS[3], driver)
+      found[#found + 1] = exact
       found[#found + 1] = seen
     end
   end
@@ -62,7 +64,12 @@ if ARGV[4] == 'polar' then
 end
 return found";
 
+/// ARGV: driver, time. Whoever was seen after it stays.
 const FORGET: &str = "
+local last = redis.call('ZSCORE', KEYS[2], ARGV[1])
+if last and tonumber(last) > tonumber(ARGV[2]) then
+  return 0
+end
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])
@@ -139,9 +146,14 @@ impl LocationIndex for GeoIndex {
         })
     }
 
-    fn forget<'a>(&'a self, driver_id: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        Box::pin(async {
-            let _: i64 = self.script(FORGET, &[driver_id.to_owned()]).await?;
+    fn forget<'a>(
+        &'a self,
+        driver_id: &'a str,
+        seen_until: Millis,
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(async move {
+            let arguments = [driver_id.to_owned(), seen_until.to_string()];
+            let _: i64 = self.script(FORGET, &arguments).await?;
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! Reading items as states.
 
 use crate::domain::{
-    DriverAssignmentState, DriverState, MAX_TEXT, RideRequestState, TripExecutionState,
+    DriverAssignmentState, DriverState, MAX_OFFER_ID, RideRequestState, TripExecutionState,
 };
 use crate::{Dispatch, DispatchError};
 use cloud::item::{from_item, s};
@@ -57,9 +57,8 @@ impl Dispatch {
         key: &str,
         id: &str,
     ) -> Result<Option<T>, CloudError> {
-        // Nothing has such an id, and DynamoDB would call it a wrong request. An offer's id is a
-        // ride's and a number.
-        if id.is_empty() || id.chars().count() > MAX_TEXT + 20 {
+        // Nothing has such an id, and DynamoDB would call it a wrong request.
+        if id.is_empty() || id.chars().count() > MAX_OFFER_ID {
             return Ok(None);
         }
         let found = self

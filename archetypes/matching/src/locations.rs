@@ -10,6 +10,9 @@ use crate::domain::{DriverLocationState, Point};
 use cloud::{CloudError, Millis};
 use futures::future::BoxFuture;
 
+/// An hour after its last report a location may be cleaned up. No search waits for that.
+pub const KEPT_MS: Millis = 3_600_000;
+
 /// What every location index promises.
 pub trait LocationIndex: Send + Sync {
     /// Writes where a driver is, unless something newer is there; says whether it was written.
@@ -18,8 +21,12 @@ pub trait LocationIndex: Send + Sync {
         location: &'a DriverLocationState,
     ) -> BoxFuture<'a, Result<bool, CloudError>>;
 
-    /// Takes a driver out.
-    fn forget<'a>(&'a self, driver_id: &'a str) -> BoxFuture<'a, Result<(), CloudError>>;
+    /// Takes a driver out who has not been seen since this: whoever came back meanwhile stays.
+    fn forget<'a>(
+        &'a self,
+        driver_id: &'a str,
+        seen_until: Millis,
+    ) -> BoxFuture<'a, Result<(), CloudError>>;
 
     /// The drivers within so many metres that were seen after this, in any order.
     fn nearby<'a>(

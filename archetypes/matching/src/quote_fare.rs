@@ -6,7 +6,7 @@
 use crate::domain::{Amount, NewQuote, Point};
 use crate::{Dispatch, DispatchError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
-use cloud::item::{from_item, to_item};
+use cloud::item::{from_item, pause, to_item};
 use cloud::{CloudError, Guard, Guarded, Item, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -46,26 +46,32 @@ impl Dispatch {
             quote_expires_at: self.now() + self.rules.quote_ms,
             ride_id: None,
         };
-        let written = self
+        let put = self
             .dynamodb()
             .put_item()
             .table_name(self.table("fares"))
             .set_item(Some(to_item(&quote)?))
             .condition_expression(QUOTE_GUARD)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
-        let there = match written {
-            Guard::Passed(_) => return Ok(quote),
-            Guard::Failed(old) => from_item::<FareQuote>(&old.unwrap_or_else(Item::new))?,
-        };
-        let asked = (&there.rider_id, there.pickup, there.destination);
-        if asked == (&new.rider_id, new.pickup, new.destination) {
-            Ok(there)
-        } else {
-            Err(DispatchError::IdTaken(new.fare_id.clone()))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        for attempt in 0..crate::items::ATTEMPTS {
+            let there = match put.clone().send().await.guarded() {
+                Ok(Guard::Passed(_)) => return Ok(quote),
+                Ok(Guard::Failed(old)) => from_item::<FareQuote>(&old.unwrap_or_else(Item::new))?,
+                // Sent again, while the ride takes the quote.
+                Err(CloudError::Conflict(_)) => {
+                    pause(attempt).await;
+                    continue;
+                }
+                Err(fault) => return Err(fault.into()),
+            };
+            let asked = (&there.rider_id, there.pickup, there.destination);
+            return if asked == (&new.rider_id, new.pickup, new.destination) {
+                Ok(there)
+            } else {
+                Err(DispatchError::IdTaken(new.fare_id.clone()))
+            };
         }
+        Err(DispatchError::Contended)
     }
 
     /// The quote that must be there.

@@ -2,7 +2,9 @@
 //! candidate, and remembers who said no.
 
 use crate::accept::TooLate;
-use crate::domain::{AssignmentStatus, DriverAssignmentState, DriverStatus, RideStatus, text};
+use crate::domain::{
+    AssignmentStatus, DriverAssignmentState, DriverStatus, RideStatus, is_offer_id, text,
+};
 use crate::{Dispatch, DispatchError};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, pause, s};
@@ -31,6 +33,10 @@ impl Dispatch {
         assignment_id: &str,
     ) -> Result<Rejecting, DispatchError> {
         text("driver_id", driver_id)?;
+        if !is_offer_id(assignment_id) {
+            return Err(DispatchError::UnknownAssignment(assignment_id.to_owned()));
+        }
+        let mut late = Err(DispatchError::Contended);
         for attempt in 0..crate::items::ATTEMPTS {
             let say_no = Update::builder()
                 .table_name(self.table("assignments"))
@@ -58,11 +64,21 @@ impl Dispatch {
                     return Ok(Rejecting::Rejected);
                 }
                 Ok(Transaction::Cancelled(cancelled)) => {
-                    let Some(old) = cancelled.failed("assignment") else {
-                        return Ok(Rejecting::Refused(TooLate::Reassigned));
+                    let there: Option<DriverAssignmentState> = match cancelled.failed("assignment")
+                    {
+                        Some(old) => old.map(from_item).transpose()?,
+                        // Another transaction may have the offer, even this driver's first no.
+                        // What ride and driver say meanwhile decides nothing: the offer does.
+                        None => self.assignment(assignment_id).await?,
                     };
-                    let there = old.map(from_item).transpose()?;
-                    return self.rejected(driver_id, assignment_id, there).await;
+                    let open = |there: &DriverAssignmentState| {
+                        there.driver_id == driver_id && there.status == AssignmentStatus::Proposed
+                    };
+                    if !there.as_ref().is_some_and(open) {
+                        return self.rejected(driver_id, assignment_id, there).await;
+                    }
+                    late = Ok(Rejecting::Refused(TooLate::Reassigned));
+                    pause(attempt).await;
                 }
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => {
@@ -74,7 +90,7 @@ impl Dispatch {
                 }
             }
         }
-        Err(DispatchError::Contended)
+        late
     }
 
     /// What the offer itself says to a no.

@@ -3,7 +3,7 @@
 //! The driver's app does it after its yes. If it does not, a sweeper does: the ride stays due until
 //! there is a trip.
 
-use crate::domain::{TripExecutionState, TripStatus, ride_of, text};
+use crate::domain::{TripExecutionState, TripStatus, is_offer_id, ride_of, text};
 use crate::{Dispatch, DispatchError};
 use aws_sdk_dynamodb::types::{
     Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
@@ -38,6 +38,9 @@ impl Dispatch {
         assignment_id: &str,
     ) -> Result<Starting, DispatchError> {
         text("driver_id", driver_id)?;
+        if !is_offer_id(assignment_id) {
+            return Err(DispatchError::UnknownTrip(assignment_id.to_owned()));
+        }
         for attempt in 0..crate::items::ATTEMPTS {
             let trip = TripExecutionState {
                 assignment_id: assignment_id.to_owned(),

@@ -538,7 +538,7 @@ pub const ACTIONS: &[Action] = &[
             },
             Calls {
                 when: "cells",
-                sequence: &["UpdateItem drivers if", "DeleteItem driver_locations"],
+                sequence: &["UpdateItem drivers if", "DeleteItem driver_locations if"],
             },
         ],
     },

@@ -169,6 +169,7 @@ async fn wrong_requests_are_answered_with_what_is_wrong(realization: Realization
     let server = serve(&town, false).await;
     let dora = json!({"driver_id": "dora"});
     let offer = town.nth("alice", 1);
+    let long = "x".repeat(3_000);
     for (path, body, status, why) in [
         ("/nowhere", json!({}), 404, "there is nothing here"),
         (
@@ -201,6 +202,28 @@ async fn wrong_requests_are_answered_with_what_is_wrong(realization: Realization
             dora.clone(),
             404,
             "there is no offer 'r.1'",
+        ),
+        ("/offers/.1/accept", dora.clone(), 404, "no offer '.1'"),
+        ("/offers/.1/reject", dora.clone(), 404, "no offer '.1'"),
+        ("/offers/.1/cancel", dora.clone(), 404, "no offer '.1'"),
+        ("/trips/.1/start", dora.clone(), 404, "no trip '.1'"),
+        (
+            "/trips/.1/advance",
+            json!({"driver_id": "d", "to": "ARRIVED"}),
+            404,
+            "no trip '.1'",
+        ),
+        (
+            &format!("/offers/{long}.1/accept"),
+            dora.clone(),
+            404,
+            "there is no offer",
+        ),
+        (
+            &format!("/trips/{long}.1/start"),
+            dora.clone(),
+            404,
+            "there is no trip",
         ),
         (
             &format!("/offers/{offer}/accept"),

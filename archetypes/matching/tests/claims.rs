@@ -4,7 +4,9 @@
 mod town;
 
 use chaos::{Conflicts, Deaf, Faults, race};
+use cloud::Clock;
 use cloud::item::{n, s};
+use cloud::tap::{Request, Service, Verdict};
 use matching::accept::TooLate;
 use matching::domain::{Tariff, assignment_id};
 use matching::request_ride::BadQuote;
@@ -17,9 +19,11 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use town::{
-    Slow, Town, driving, empty_alone, matched, north, offered, open_alone, pickup, requested, rules,
+    ComesBack, Halfway, Says, Slow, Town, broken, driving, empty_alone, matched, north, offered,
+    open_alone, pickup, requested, rules,
 };
 
 in_both_realizations!(
@@ -54,6 +58,13 @@ in_both_realizations!(
     only_the_one_who_was_asked_may_answer,
     a_batch_is_matched_in_the_least_total_time,
     a_batch_makes_the_offers_of_a_sweep_under_the_same_guards,
+    what_fails_beside_a_conflict_decides_nothing,
+    a_batch_asks_the_next_when_the_chosen_driver_is_busy,
+    a_ride_ends_though_the_map_cannot_be_read,
+    a_sweeper_whose_clock_is_ahead_wipes_no_map,
+    a_ride_looks_past_a_crowd_of_busy_drivers,
+    a_shard_that_cannot_be_read_keeps_no_other,
+    a_late_end_of_a_shift_does_not_forget_the_next,
 );
 
 /// What was told does not matter here; the tables do.
@@ -789,6 +800,11 @@ async fn a_conflict_with_another_transaction_is_tried_again(realization: Realiza
     let town = requested(realization).await;
     let dispatch = town.dispatch.clone();
     let (near, first) = (town.driver("near"), town.nth("alice", 1));
+    let plan = Arc::new(Conflicts::on("PutItem", 2));
+    let installed = dispatch.cloud().tap().install(plan.clone());
+    dispatch.quote_fare(&town.new_quote("alice")).await.unwrap();
+    assert_eq!(plan.left(), 0);
+    drop(installed);
     let conflicts = |operation| {
         let plan = Arc::new(Conflicts::on(operation, 2));
         let installed = dispatch.cloud().tap().install(plan.clone());
@@ -1086,6 +1102,148 @@ async fn a_batch_makes_the_offers_of_a_sweep_under_the_same_guards(realization: 
         .filter(|o| o.status == AssignmentStatus::Expired);
     assert_eq!(expired.count(), 3);
     assert!(state.offers.len() > 3, "and others have been asked");
+}
+
+/// While a yes is being committed, the same yes again finds the offer in use, and ride and driver
+/// already written. It is the driver's, and must not be told otherwise; so with a no and an arrival.
+async fn what_fails_beside_a_conflict_decides_nothing(realization: Realization) {
+    let halfway = |town: &Town| {
+        let plan = Arc::new(Halfway(2.into()));
+        let installed = town.dispatch.cloud().tap().install(plan.clone());
+        (plan, installed)
+    };
+    let town = matched(realization).await;
+    let (near, first) = (town.driver("near"), town.nth("alice", 1));
+    let (_, installed) = halfway(&town);
+    let told = town.dispatch.accept(&near, &first).await.unwrap();
+    assert_eq!(told, Accepting::Before);
+    drop(installed);
+
+    let town = driving(realization, TripStatus::Completed).await;
+    let (plan, installed) = halfway(&town);
+    let told = town.advance("near", TripStatus::Completed).await;
+    assert_eq!(told, Moving::Before(TripStatus::Completed));
+    assert_eq!(plan.0.load(Ordering::SeqCst), 0);
+    drop(installed);
+
+    // Not yet committed, or never: then it is tried again.
+    let town = offered(realization).await;
+    let (near, first) = (town.driver("near"), town.nth("alice", 1));
+    let (plan, installed) = halfway(&town);
+    let told = town.dispatch.reject(&near, &first).await.unwrap();
+    assert_eq!(told, Rejecting::Rejected);
+    assert_eq!(plan.0.load(Ordering::SeqCst), 0);
+    drop(installed);
+    let (_, installed) = halfway(&town);
+    let told = town.dispatch.reject(&near, &first).await.unwrap();
+    assert_eq!(told, Rejecting::Before);
+    drop(installed);
+    town.offer("alice", "far").await;
+    let (far, second) = (town.driver("far"), town.nth("alice", 2));
+    let (plan, _installed) = halfway(&town);
+    let told = town.dispatch.accept(&far, &second).await.unwrap();
+    assert_eq!(told, Accepting::Accepted);
+    assert_eq!(plan.0.load(Ordering::SeqCst), 0);
+    town.invariants().await.unwrap();
+}
+
+async fn a_batch_asks_the_next_when_the_chosen_driver_is_busy(realization: Realization) {
+    let town = open_alone(realization).await;
+    town.online_but_never_free("stuck", north(10.0)).await;
+    town.request("alice").await;
+    town.pass(rules().take_over_ms).await;
+    let told = town.dispatch.match_batch().await.unwrap();
+    let [(_, Ok(Cascade::Offered(offer)))] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert_eq!(offer.driver_id, town.driver("near"));
+}
+
+async fn a_ride_ends_though_the_map_cannot_be_read(realization: Realization) {
+    for batched in [false, true] {
+        let town = requested(realization).await;
+        let down = Says(|request: &Request| match request.service {
+            Service::Redis => Verdict::LoseRequest,
+            _ if request.body["IndexName"] == "by_cell" => broken(),
+            _ => Verdict::Pass,
+        });
+        let _down = town.dispatch.cloud().tap().install(Arc::new(down));
+        let sweep = || async {
+            let mut told = match batched {
+                true => town.dispatch.match_batch().await.unwrap(),
+                false => town.dispatch.sweep().await.unwrap(),
+            };
+            assert_eq!(told.len(), 1);
+            told.remove(0).1
+        };
+        town.pass(rules().take_over_ms).await;
+        let told = sweep().await;
+        assert!(matches!(told, Err(DispatchError::Fault(_))), "{told:?}");
+        assert_eq!(town.ride_status("alice").await, RideStatus::Open);
+        town.pass(rules().search_ms).await;
+        assert_eq!(sweep().await.unwrap(), Cascade::NoDrivers);
+        assert_eq!(town.ride_status("alice").await, RideStatus::NoDrivers);
+    }
+}
+
+async fn a_sweeper_whose_clock_is_ahead_wipes_no_map(realization: Realization) {
+    let town = requested(realization).await;
+    let cloud = town.dispatch.cloud();
+    let ahead = Clock::manual(cloud.now() + 10 * 60_000);
+    let ahead = Dispatch::with_rules(cloud.with_clock(ahead), realization, rules());
+    assert_eq!(ahead.prune_locations().await.unwrap(), 0);
+    let told = town.dispatch.next_candidate(&town.ride("alice")).await;
+    assert!(matches!(told, Ok(Cascade::Offered(_))), "{told:?}");
+}
+
+async fn a_ride_looks_past_a_crowd_of_busy_drivers(realization: Realization) {
+    let town = open_alone(realization).await;
+    for number in 0..20 {
+        let name = format!("stuck-{number}");
+        town.online_but_never_free(&name, north(10.0)).await;
+    }
+    town.request("alice").await;
+    let told = town.dispatch.next_candidate(&town.ride("alice")).await;
+    let Ok(Cascade::Offered(offer)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(offer.driver_id, town.driver("near"));
+}
+
+/// All shards but Alice's: she is tended, and the sweeper says what it could not read.
+async fn a_shard_that_cannot_be_read_keeps_no_other(realization: Realization) {
+    for batched in [false, true] {
+        let town = requested(realization).await;
+        let hers = town.see_ride("alice").await.due_shard.unwrap();
+        let down = Says(move |request: &Request| {
+            let shard = &request.body["ExpressionAttributeValues"][":shard"]["S"];
+            match shard.as_str() {
+                Some(shard) if shard != hers => broken(),
+                _ => Verdict::Pass,
+            }
+        });
+        let _down = town.dispatch.cloud().tap().install(Arc::new(down));
+        town.pass(rules().take_over_ms).await;
+        match batched {
+            true => assert!(town.dispatch.match_batch().await.is_err()),
+            false => assert!(town.dispatch.sweep().await.is_err()),
+        }
+        assert_eq!(town.ride_status("alice").await, RideStatus::Matching);
+    }
+}
+
+async fn a_late_end_of_a_shift_does_not_forget_the_next(realization: Realization) {
+    let town = requested(realization).await;
+    let back = Arc::new(ComesBack::after_going(&town, "near"));
+    let installed = town.dispatch.cloud().tap().install(back);
+    let told = town.dispatch.go_offline(&town.driver("near")).await;
+    assert_eq!(told.unwrap(), Shift::Offline);
+    drop(installed);
+    let told = town.dispatch.next_candidate(&town.ride("alice")).await;
+    let Ok(Cascade::Offered(offer)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(offer.driver_id, town.driver("near"));
 }
 
 // The lock.

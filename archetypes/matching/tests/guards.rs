@@ -14,8 +14,8 @@ use matching::domain::DriverLocationState;
 use matching::locations::LocationIndex;
 use matching::request_ride::BadQuote;
 use matching::{
-    Accepting, Dispatch, DriverStatus, Moving, NewRide, Proposing, Realization, RideStatus, Rules,
-    Shift, TripStatus,
+    Accepting, Dispatch, DispatchError, DriverStatus, Moving, NewRide, Proposing, Realization,
+    RideStatus, Rules, Shift, TripStatus,
 };
 use std::sync::Arc;
 use town::{
@@ -221,8 +221,8 @@ async fn without_its_driver_an_offer_is_still_answered_only_by_the_one_asked(
     let clause = "driver_id = :driver";
     let (weaken, _weak) = weak(&town, Weaken::guard_on("assignments").without(clause));
     let (far, offer) = (town.driver("far"), town.nth("alice", 1));
-    let told = town.dispatch.accept(&far, &offer).await.unwrap();
-    assert_eq!(told, Accepting::Refused(TooLate::Reassigned));
+    let told = town.dispatch.accept(&far, &offer).await;
+    assert!(matches!(told, Err(DispatchError::NotYours(_))), "{told:?}");
     assert_eq!(weaken.applied(), 1);
     town.invariants().await.unwrap();
 }
@@ -432,6 +432,26 @@ async fn without_the_seen_time_an_old_place_overwrites_a_new_one() {
     assert!(index.report(&at(500.0, now + 1)).await.unwrap());
     let near = index.nearby(north(0.0), 100.0, now).await.unwrap();
     assert!(near.is_empty(), "it is at 10 m, and the index says 500");
+}
+
+/// A late end of a shift takes the place of the next one away.
+#[tokio::test]
+async fn without_its_time_a_late_end_of_a_shift_forgets_the_next() {
+    let town = open_alone(Realization::Cells).await;
+    let (index, now) = (town.dispatch.locations(), town.dispatch.cloud().now());
+    let back = DriverLocationState {
+        driver_id: town.driver("near"),
+        at: north(0.0),
+        seen_at: now + 1,
+    };
+    index.report(&back).await.unwrap();
+    index.forget(&back.driver_id, now).await.unwrap();
+    let found = || index.nearby(north(0.0), 10.0, now);
+    assert_eq!(found().await.unwrap(), [back.clone()]);
+    let clause = "seen_at <= :seen_until";
+    let (_, _weak) = weak(&town, Weaken::guard_on("driver_locations").without(clause));
+    index.forget(&back.driver_id, now).await.unwrap();
+    assert!(found().await.unwrap().is_empty(), "online, and nowhere");
 }
 
 // Requests and quotes.

@@ -5,12 +5,17 @@
 mod town;
 
 use cloud::Millis;
+use cloud::tap::{Request, Verdict};
+use matching::cell_index::cell_of;
 use matching::domain::{DriverLocationState, EARTH_RADIUS_M, MAX_RADIUS_M, Point, distance_m};
-use matching::geo_index::POLAR_DEGREES;
+use matching::geo_index::{GeoIndex, POLAR_DEGREES};
+use matching::locations::LocationIndex;
 use matching::{Dispatch, Realization};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use serde_json::json;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use town::empty_alone;
 
 in_both_realizations!(
@@ -294,13 +299,74 @@ async fn who_moves_is_found_where_they_are_and_nowhere_else(realization: Realiza
     }
 }
 
+/// The index is late in the cell that the driver left, and is asked there last.
+#[tokio::test]
+async fn of_two_places_of_one_driver_the_later_counts() {
+    let town = empty_alone(Realization::Cells).await;
+    let (index, now) = (town.dispatch.locations(), town.dispatch.cloud().now());
+    let place = |metres: f64, seen_at| DriverLocationState {
+        driver_id: "driver".into(),
+        at: town::north(metres),
+        seen_at,
+    };
+    let (old, new) = (place(0.0, now), place(2_000.0, now + 1));
+    index.report(&new).await.unwrap();
+    let left = cell_of(old.at).unwrap().to_string();
+    assert_ne!(left, cell_of(new.at).unwrap().to_string());
+    let late = town::Says(move |request: &Request| {
+        if request.body["ExpressionAttributeValues"][":cell"]["S"] != left.as_str() {
+            return Verdict::Pass;
+        }
+        let item = json!({
+            "driver_id": {"S": old.driver_id},
+            "cell": {"S": left},
+            "lat": {"N": old.at.lat.to_string()},
+            "lon": {"N": old.at.lon.to_string()},
+            "seen_at": {"N": old.seen_at.to_string()},
+        });
+        Verdict::Answer {
+            status: 200,
+            body: json!({"Items": [item], "Count": 1, "ScannedCount": 1}),
+        }
+    });
+    let _late = town.dispatch.cloud().tap().install(Arc::new(late));
+    let found = index.nearby(new.at, 3_000.0, now - 1).await.unwrap();
+    assert_eq!(found, [new]);
+}
+
+/// Redis lost the exact place of one driver. The others are found, and the one with the next report.
+#[tokio::test]
+async fn one_driver_whose_place_is_lost_hides_no_other() {
+    let map = Map::of(Realization::Geo, vec![at(52.52, 13.405); 2]).await;
+    let index = GeoIndex::new(map.dispatch.cloud().clone());
+    let [_, _, exact, _] = index.keys();
+    let mut redis = map.dispatch.cloud().redis().await.unwrap();
+    let mut lose = redis::cmd("HDEL");
+    let lost: i64 = lose
+        .arg(exact)
+        .arg("driver-0")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
+    assert_eq!(lost, 1);
+    let found = || async {
+        let found = index.nearby(at(52.52, 13.405), 10.0, map.now - 1).await;
+        let mut ids: Vec<_> = found.unwrap().into_iter().map(|d| d.driver_id).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(found().await, ["driver-1"]);
+    index.report(&map.drivers[0]).await.unwrap();
+    assert_eq!(found().await, ["driver-0", "driver-1"]);
+}
+
 async fn who_is_forgotten_is_not_found(realization: Realization) {
     let map = Map::of(realization, vec![at(52.52, 13.405), at(89.0, 0.0)]).await;
     let index = map.dispatch.locations();
     for (driver, place) in [("driver-0", at(52.52, 13.405)), ("driver-1", at(89.0, 0.0))] {
         assert_eq!(map.agrees(place, 10.0).await, 1);
-        index.forget(driver).await.unwrap();
-        index.forget(driver).await.unwrap();
+        index.forget(driver, map.now).await.unwrap();
+        index.forget(driver, map.now).await.unwrap();
         let found = index.nearby(place, 10.0, map.now - 1).await.unwrap();
         assert!(found.is_empty());
     }

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use chaos::{Interleave, World};
-use cloud::item::{from_item, s};
+use cloud::item::{from_item, n, s};
 use cloud::tap::{Call, Plan, Request, Verdict};
 use cloud::{Clock, Cloud, Item};
 use futures::future::BoxFuture;
@@ -13,9 +13,10 @@ use matching::{
     DriverStatus, Expiry, FareQuote, Moving, NewQuote, NewRide, Point, Proposing, Realization,
     Rejecting, Requested, RideStatus, Rules, Shift, Starting, TripExecutionState, TripStatus,
 };
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Runs a test in both realizations: the promises are the same.
@@ -238,6 +239,24 @@ impl Town {
             Proposing::Proposed(offer) => offer,
             other => panic!("{name} was not asked: {other:?}"),
         }
+    }
+
+    /// A driver who looks free, and whose last offer can never be ended: what no code of this crate
+    /// writes.
+    pub async fn online_but_never_free(&self, name: &str, at: Point) {
+        self.online(name, at).await;
+        let cloud = self.dispatch.cloud().beside_tap();
+        cloud
+            .dynamodb()
+            .put_item()
+            .table_name(cloud.names().table("drivers"))
+            .item("driver_id", s(self.driver(name)))
+            .item("status", s("OFFERED"))
+            .item("assignment_id", s(format!("{}-nowhere.1", self.id)))
+            .item("offer_expires_at", n(0))
+            .send()
+            .await
+            .unwrap();
     }
 
     pub async fn start(&self, name: &str) -> Starting {
@@ -765,6 +784,92 @@ impl Plan for Slow {
             if call.request.operation == self.after && !self.done.swap(true, Ordering::SeqCst) {
                 let time = Duration::from_millis(rules().offer_ms as u64 + 1);
                 self.clock.advance(time);
+            }
+        })
+    }
+}
+
+/// A plan that says the same to the same call.
+pub struct Says<F>(pub F);
+
+impl<F: Fn(&Request) -> Verdict + Send + Sync> Plan for Says<F> {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let verdict = (self.0)(request);
+        Box::pin(async { verdict })
+    }
+}
+
+/// A fault of DynamoDB that no SDK tries again.
+pub fn broken() -> Verdict {
+    Verdict::Answer {
+        status: 400,
+        body: json!({
+            "__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
+            "message": "Requested resource not found",
+        }),
+    }
+}
+
+/// A plan that answers so many transactions as DynamoDB does while another one is being committed: it
+/// still has the first item, and the others are written.
+pub struct Halfway(pub AtomicUsize);
+
+impl Plan for Halfway {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let less = |left: usize| left.checked_sub(1);
+        let (order, left) = (Ordering::SeqCst, &self.0);
+        let hit = request.operation == "TransactWriteItems"
+            && left.fetch_update(order, order, less).is_ok();
+        let mut reasons = vec![json!({"Code": "ConditionalCheckFailed"}); request.targets.len()];
+        if let Some(first) = reasons.first_mut() {
+            *first = json!({"Code": "TransactionConflict"});
+        }
+        let verdict = match hit {
+            false => Verdict::Pass,
+            true => Verdict::Answer {
+                status: 400,
+                body: json!({
+                    "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+                    "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, ConditionalCheckFailed]",
+                    "CancellationReasons": reasons,
+                }),
+            },
+        };
+        Box::pin(async { verdict })
+    }
+}
+
+/// A plan under which a driver comes back a moment after the end of a shift was written.
+pub struct ComesBack {
+    beside: Dispatch,
+    driver: String,
+    done: AtomicBool,
+}
+
+impl ComesBack {
+    pub fn after_going(town: &Town, name: &str) -> Self {
+        Self {
+            beside: town.beside(),
+            driver: town.driver(name),
+            done: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Plan for ComesBack {
+    fn before<'a>(&'a self, _request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async { Verdict::Pass })
+    }
+
+    fn after<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if call.request.operation == "UpdateItem" && !self.done.swap(true, Ordering::SeqCst) {
+                self.beside
+                    .cloud()
+                    .clock()
+                    .advance(Duration::from_millis(1));
+                let back = self.beside.go_online(&self.driver, north(100.0)).await;
+                assert_eq!(back.unwrap(), Shift::Online);
             }
         })
     }
