@@ -447,7 +447,7 @@ async fn without_its_time_a_late_end_of_a_shift_forgets_the_next() {
     index.report(&back).await.unwrap();
     index.forget(&back.driver_id, now).await.unwrap();
     let found = || index.nearby(north(0.0), 10.0, now);
-    assert_eq!(found().await.unwrap(), [back.clone()]);
+    assert_eq!(found().await.unwrap(), std::slice::from_ref(&back));
     let clause = "seen_at <= :seen_until";
     let (_, _weak) = weak(&town, Weaken::guard_on("driver_locations").without(clause));
     index.forget(&back.driver_id, now).await.unwrap();
