@@ -5,23 +5,13 @@
 
 mod web;
 
-use chaos::{Interleave, Weaken, World};
+use chaos::{Interleave, Weaken, World, breaks};
 use crawler::domain::Status;
 use crawler::site::Reply;
 use crawler::{ClaimedFetch, Rules};
 use std::sync::Arc;
 use web::cast::*;
 use web::*;
-
-/// Without the guard, some order of these actors breaks, and this is what is found.
-async fn breaks(actors: Desks, weaken: Weaken, why: &str) {
-    let weaken = Arc::new(weaken);
-    let under = Arc::clone(&weaken);
-    let broken = actors.under(move || Arc::clone(&under)).run().await;
-    let broken = broken.expect_err("it holds without the guard");
-    assert!(weaken.applied() > 0, "the guard was not met");
-    assert!(broken.why.contains(why), "{broken:?}");
-}
 
 fn urls() -> Weaken {
     Weaken::guard_on("url_metadata")

@@ -10,7 +10,7 @@
 //! The world outside: [`processor_client`], and [`processor`], a processor to rehearse with.
 //! Beyond the documents, each skippable: [`ledger`] (double entry), [`expire_authorizations`],
 //! [`signature`], [`endpoint`] (where a merchant listens), [`api`], [`service`] (everything at once),
-//! [`merchant`] (a receiver to watch), [`simulate`]. The story that shows it all: [`walkthrough`].
+//! [`merchant`] (a receiver to watch), [`sandbox`] (all of it to rehearse in), [`simulate`]. The story that shows it all: [`walkthrough`].
 
 pub mod api;
 pub mod begin_movement;
@@ -31,6 +31,7 @@ pub mod processor;
 pub mod processor_client;
 pub mod reconcile;
 pub mod record_response;
+pub mod sandbox;
 pub mod send_authorization;
 pub mod service;
 pub mod signature;

@@ -13,8 +13,8 @@ use crate::idempotency::Key;
 use crate::ledger::{RECEIVABLE, Side};
 use crate::processor::{Mood, NOTICE_SECRET};
 use crate::reconcile::Decided;
+use crate::sandbox::Sandbox;
 use crate::tables::SHARDS;
-use crate::walkthrough::{World, open};
 use crate::{NewPayment, Payments, signature};
 use anyhow::{Context, Result, ensure};
 use axum::http::StatusCode;
@@ -89,7 +89,7 @@ pub async fn simulate(
     count: usize,
     progress: impl Fn(),
 ) -> Result<Report> {
-    let world = open(cloud).await?;
+    let world = Sandbox::open(cloud.clone()).await?;
     let mut day = Day {
         random: StdRng::seed_from_u64(seed),
         world,
@@ -127,7 +127,7 @@ pub async fn simulate(
 
 struct Day {
     random: StdRng,
-    world: World,
+    world: Sandbox,
     seed: u64,
     /// The keys of the payments so far.
     names: Vec<(String, NewPayment)>,
@@ -243,8 +243,7 @@ impl Day {
 
     /// What the payment of this key is, if it was made.
     async fn payment(&self, name: &str) -> Result<Option<PaymentIntentState>> {
-        let cloud = self.payments().cloud().beside_tap();
-        let beside = self.payments().on(cloud);
+        let beside = self.world.beside();
         let Some(state) = beside.read_key(&Key::new("shop", name)).await? else {
             return Ok(None);
         };
@@ -368,7 +367,7 @@ impl Day {
         held: &[crate::processor::Authorization],
         report: &mut Report,
     ) -> Result<Option<String>> {
-        let beside = self.payments().on(self.payments().cloud().beside_tap());
+        let beside = self.world.beside();
         let id = &payment.payment_intent_id;
         if held.len() > 1 {
             return Ok(Some(format!("charged {} times", held.len())));

@@ -7,23 +7,22 @@ use crate::domain::{
 };
 use crate::idempotency::Key;
 use crate::ledger::Side;
-use crate::merchant::{MERCHANT, Receiver};
-use crate::processor::{NOTICE_SECRET, Processor};
+use crate::merchant::MERCHANT;
+use crate::processor::NOTICE_SECRET;
 use crate::processor_client::{Answer, Said};
 use crate::reconcile::{Decided, Reconciled};
 use crate::record_response::Recorded;
+use crate::sandbox::Sandbox;
 use crate::simulate::SIMULATE;
 use crate::tables::{ACTIONS, MACHINES, SHARDS, TABLES};
 use crate::view_payment::PaymentView;
-use crate::{NewPayment, Payments, PaymentsError, ProcessorClient, Response, signature};
+use crate::{NewPayment, Payments, PaymentsError, Response, signature};
 use anyhow::{Context, Result, bail, ensure};
+use cloud::Millis;
 use cloud::item::shard_of;
 use cloud::tap::KillFrom;
-use cloud::{Cloud, Millis};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use walkthrough::{Archetype, BoxFuture, Skew, Story, Workload, share};
 
 /// All that this crate says about itself.
@@ -78,55 +77,6 @@ const WORKLOAD: Workload = Workload {
     kept_days: 365,
 };
 
-const SECRET: &str = "whsec_walk";
-
-/// The payments of the story, and the world outside.
-pub(crate) struct World {
-    pub(crate) payments: Payments,
-    pub(crate) processor: Processor,
-    pub(crate) merchant: Receiver,
-    /// They end with the story.
-    _servers: JoinSet<()>,
-}
-
-/// Payments on this cloud, with a sandbox processor and a merchant on loopback, under names that are the
-/// same in every run.
-pub(crate) async fn open(cloud: &Cloud) -> Result<World> {
-    let processor = Processor::new(cloud.clock().clone());
-    let merchant = Receiver::new(&[SECRET], cloud.clock().clone());
-    let mut servers = JoinSet::new();
-    let mut addresses = Vec::new();
-    for (name, app) in [
-        ("processor.test", processor.app()),
-        ("shop.test", merchant.app()),
-    ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        addresses.push((name, listener.local_addr()?));
-        servers.spawn(async move {
-            // It ends when it is dropped.
-            let _ = axum::serve(listener, app).await;
-        });
-    }
-    let client = || {
-        let client = reqwest::Client::builder().no_proxy();
-        addresses
-            .iter()
-            .fold(client, |client, (name, at)| client.resolve(name, *at))
-    };
-    let base = reqwest::Url::parse("http://processor.test")?;
-    let to = ProcessorClient::new(cloud, client(), base, NOTICE_SECRET)?;
-    let payments = Payments::new(cloud.clone(), to, client())?;
-    let beside = payments.on(cloud.beside_tap());
-    let url = "http://shop.test/webhooks";
-    beside.set_endpoint("shop", url, SECRET).await?;
-    Ok(World {
-        payments,
-        processor,
-        merchant,
-        _servers: servers,
-    })
-}
-
 fn key(name: &str) -> Key {
     Key::new("shop", name)
 }
@@ -159,7 +109,7 @@ fn shard(id: &str) -> [u32; 1] {
 }
 
 /// A request whose process dies after so many calls.
-async fn dies_after(world: &World, calls: u64, name: &str, request: &NewPayment) -> Result<()> {
+async fn dies_after(world: &Sandbox, calls: u64, name: &str, request: &NewPayment) -> Result<()> {
     let dying = KillFrom::call(calls + 1).of("dying");
     let _plan = world.payments.cloud().tap().install(Arc::new(dying));
     let paying = world.payments.create_payment(&key(name), request).await;
@@ -167,13 +117,13 @@ async fn dies_after(world: &World, calls: u64, name: &str, request: &NewPayment)
     Ok(())
 }
 
-async fn dying(world: &World, calls: u64, name: &str, request: &NewPayment) -> Result<()> {
+async fn dying(world: &Sandbox, calls: u64, name: &str, request: &NewPayment) -> Result<()> {
     cloud::as_actor("dying", dies_after(world, calls, name, request)).await
 }
 
 async fn tell(story: &mut Story) -> Result<()> {
     let cloud = story.cloud().clone();
-    let world = open(&cloud).await?;
+    let world = Sandbox::open(cloud).await?;
     // Each part in a box of its own: together they would be a large future, and tests have small
     // stacks.
     let paid = Box::pin(charged(story, &world)).await?;
@@ -187,12 +137,7 @@ async fn tell(story: &mut Story) -> Result<()> {
     Box::pin(two_books(story, &world)).await
 }
 
-impl World {
-    /// Seen by nobody: for what the story looks at between its steps.
-    fn beside(&self) -> Payments {
-        self.payments.on(self.payments.cloud().beside_tap())
-    }
-
+impl Sandbox {
     fn later(&self, ms: Millis) {
         let clock = self.payments.cloud().clock();
         clock.advance(Duration::from_millis(ms as u64));
@@ -200,7 +145,7 @@ impl World {
 }
 
 /// Gives the payment's id.
-async fn charged(story: &mut Story, world: &World) -> Result<String> {
+async fn charged(story: &mut Story, world: &Sandbox) -> Result<String> {
     let payments = &world.payments;
     story.section(
         "A card is charged",
@@ -256,7 +201,7 @@ async fn charged(story: &mut Story, world: &World) -> Result<String> {
     Ok(id)
 }
 
-async fn told(story: &mut Story, world: &World, id: &str) -> Result<()> {
+async fn told(story: &mut Story, world: &Sandbox, id: &str) -> Result<()> {
     let payments = &world.payments;
     story.section(
         "The shop is told",
@@ -298,7 +243,7 @@ async fn told(story: &mut Story, world: &World, id: &str) -> Result<()> {
     Ok(())
 }
 
-async fn declined(story: &mut Story, world: &World) -> Result<()> {
+async fn declined(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     story.section(
         "A card is declined, and another is tried",
@@ -340,7 +285,7 @@ async fn declined(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn slow_motion(story: &mut Story, world: &World) -> Result<()> {
+async fn slow_motion(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     let beside = world.beside();
     story.section(
@@ -386,7 +331,7 @@ async fn slow_motion(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn nobody_knows(story: &mut Story, world: &World) -> Result<()> {
+async fn nobody_knows(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     let beside = world.beside();
     story.section(
@@ -458,7 +403,7 @@ async fn nobody_knows(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn takes_its_time(story: &mut Story, world: &World) -> Result<()> {
+async fn takes_its_time(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     story.section(
         "The processor takes its time",
@@ -506,7 +451,7 @@ async fn takes_its_time(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn somebody_dies(story: &mut Story, world: &World) -> Result<()> {
+async fn somebody_dies(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     let beside = world.beside();
     story.section(
@@ -562,7 +507,7 @@ async fn somebody_dies(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn hold_take_give_back(story: &mut Story, world: &World) -> Result<()> {
+async fn hold_take_give_back(story: &mut Story, world: &Sandbox) -> Result<()> {
     let payments = &world.payments;
     let beside = world.beside();
     story.section(
@@ -637,7 +582,7 @@ async fn hold_take_give_back(story: &mut Story, world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn two_books(story: &mut Story, world: &World) -> Result<()> {
+async fn two_books(story: &mut Story, world: &Sandbox) -> Result<()> {
     let beside = world.beside();
     story.section(
         "The two books",

@@ -22,10 +22,9 @@ async fn serve() -> (Shop, Served) {
     let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", outside.local_addr().unwrap());
     let base = reqwest::Url::parse(&base).unwrap();
-    let client = || client(&shop.addresses);
     let cloud = chaos::World::cloud(&shop).clone();
-    let to = ProcessorClient::new(&cloud, client(), base, NOTICE_SECRET).unwrap();
-    let payments = Payments::new(cloud.clone(), to, client()).unwrap();
+    let to = ProcessorClient::new(&cloud, shop.client(), base, NOTICE_SECRET).unwrap();
+    let payments = Payments::new(cloud.clone(), to, shop.client()).unwrap();
     let processor = Processor::new(cloud.clock().clone());
     let served = Served::start(move |listener, stop| {
         serve_until(payments, processor, outside, listener, stop)

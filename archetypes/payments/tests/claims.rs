@@ -14,6 +14,7 @@ use payments::processor::{Mood, NOTICE_SECRET, Processor};
 use payments::processor_client::{Answer, Decision, Order, Said};
 use payments::reconcile::{Decided, Reconciled};
 use payments::record_response::Recorded;
+use payments::sandbox::SECRET;
 use payments::simulate::simulate;
 use payments::tables::SHARDS;
 use payments::{NewPayment, Payments, PaymentsError, ProcessorClient, signature};
@@ -259,11 +260,9 @@ async fn what_never_arrived_is_closed_before_it_is_called_failed() {
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_unknown_and_found_later() {
     let shop = open().await;
-    let base = reqwest::Url::parse("http://processor.test").unwrap();
-    let client = || client(&shop.addresses);
-    let to = ProcessorClient::new(shop.cloud(), client(), base, NOTICE_SECRET).unwrap();
+    let to = shop.processor_client().unwrap();
     let impatient = to.waiting(Duration::from_millis(50));
-    let payments = Payments::new(shop.cloud().clone(), impatient, client()).unwrap();
+    let payments = Payments::new(shop.cloud().clone(), impatient, shop.client()).unwrap();
     let said = payments
         .create_payment(&key("order"), &with_card("card-late"))
         .await

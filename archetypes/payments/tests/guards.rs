@@ -5,7 +5,7 @@
 
 mod shop;
 
-use chaos::{Interleave, Weaken, World};
+use chaos::{Interleave, Weaken, World, breaks};
 use cloud::tap::{Plan, Request, Verdict};
 use futures::future::BoxFuture;
 use payments::begin_movement::Begun;
@@ -14,19 +14,10 @@ use payments::domain::{
     Movement, Outcome, PaymentIntentState, Source, TransactionState, TransactionStatus,
 };
 use payments::processor::Mood;
+use payments::sandbox::SECRET;
 use shop::cast::*;
 use shop::*;
 use std::sync::Arc;
-
-/// Without the guard, some order of these actors breaks, and this is what is found.
-async fn breaks<T: Send + 'static>(actors: Interleave<Shop, T>, weaken: Weaken, why: &str) {
-    let weaken = Arc::new(weaken);
-    let under = Arc::clone(&weaken);
-    let broken = actors.under(move || Arc::clone(&under)).run().await;
-    let broken = broken.expect_err("it holds without the guard");
-    assert!(weaken.applied() > 0, "the guard was not met");
-    assert!(broken.why.contains(why), "{broken:?}");
-}
 
 /// Runs `work` with a guard weakened, and makes sure that it was met.
 async fn weakened<T>(shop: &Shop, weaken: Weaken, work: impl Future<Output = T>) -> T {

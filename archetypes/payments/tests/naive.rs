@@ -11,7 +11,7 @@ use cloud::tap::KillFrom;
 use cloud::{Guard, Guarded};
 use payments::processor::Mood;
 use payments::processor_client::{Answer, Order};
-use payments::{ProcessorClient, domain::Kind, processor::NOTICE_SECRET};
+use payments::{ProcessorClient, domain::Kind};
 use shop::*;
 use std::sync::Arc;
 
@@ -23,10 +23,8 @@ struct Literal {
 
 impl Literal {
     fn of(shop: &Arc<Shop>) -> Self {
-        let client = client(&shop.addresses);
-        let base = reqwest::Url::parse("http://processor.test").unwrap();
         Self {
-            processor: ProcessorClient::new(shop.cloud(), client, base, NOTICE_SECRET).unwrap(),
+            processor: shop.processor_client().unwrap(),
             shop: Arc::clone(shop),
         }
     }

@@ -5,7 +5,7 @@
 
 mod office;
 
-use chaos::{Interleave, Weaken, World};
+use chaos::{Interleave, Weaken, World, breaks};
 use cloud::tap::{Plan, Request, Verdict};
 use cloud::{Millis, as_actor};
 use futures::future::BoxFuture;
@@ -18,16 +18,6 @@ use scheduler::{Claimed, Finish, NewJob, Overlap, Schedule, Scheduler, Scheduler
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Without the guard, some order of these actors breaks, and this is what is found.
-async fn breaks<W: World>(actors: Interleave<W, String>, weaken: Weaken, why: &str) {
-    let weaken = Arc::new(weaken);
-    let under = Arc::clone(&weaken);
-    let broken = actors.under(move || Arc::clone(&under)).run().await;
-    let broken = broken.expect_err("it holds without the guard");
-    assert!(weaken.applied() > 0, "the guard was not met");
-    assert!(broken.why.contains(why), "{broken:?}");
-}
 
 // Creating and materializing.
 

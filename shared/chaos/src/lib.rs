@@ -8,7 +8,7 @@
 //! - [`Faults`]: throttling, lost requests, lost answers, stale indexes, duplicate messages, by seed.
 //! - [`Deaf`], [`Conflicts`]: no answer to any write; conflicts with other transactions.
 //! - [`Heat`]: what one partition key may take in a second.
-//! - [`Weaken`]: a guard that no longer guards. Some test must then fail.
+//! - [`Weaken`]: a guard that no longer guards. Some test must then fail: [`breaks`].
 //!
 //! The first three drive code; the others are plans. A plan is put in charge of a cloud with
 //! `cloud.tap().install(plan)`, or of every run of an [`Interleave`] or [`CrashSweep`] with their
@@ -31,7 +31,7 @@ pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
 pub use refusals::{Conflicts, Deaf, conflict};
-pub use weaken::Weaken;
+pub use weaken::{Weaken, breaks};
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so
 /// that `cargo test` can be asked for one of them.

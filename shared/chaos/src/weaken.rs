@@ -3,9 +3,11 @@
 //! A test that passes with and without a guard does not test the guard. So take the guard away
 //! and see that some test fails.
 
+use crate::{Interleave, World};
 use cloud::tap::{Plan, Request, Service, Verdict};
 use futures::future::BoxFuture;
 use serde_json::Value;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Always true, whatever the item. No table has an attribute of this name.
@@ -121,6 +123,23 @@ impl Plan for Weaken {
             .map_or(Verdict::Pass, Verdict::Rewrite);
         Box::pin(async move { verdict })
     }
+}
+
+/// Runs these actors without a guard: some order must break, and `why` must be in what it says.
+///
+/// # Panics
+/// If every order holds, if the guard was not met, or if it breaks for another reason.
+pub async fn breaks<W: World, T: Send + 'static>(
+    actors: Interleave<W, T>,
+    weaken: Weaken,
+    why: &str,
+) {
+    let weaken = Arc::new(weaken);
+    let under = Arc::clone(&weaken);
+    let broken = actors.under(move || Arc::clone(&under)).run().await;
+    let broken = broken.expect_err("it holds without the guard");
+    assert!(weaken.applied() > 0, "the guard was not met");
+    assert!(broken.why.contains(why), "{broken:?}");
 }
 
 fn spaced(text: &str) -> String {

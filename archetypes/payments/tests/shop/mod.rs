@@ -12,19 +12,17 @@ use payments::domain::{
 };
 use payments::idempotency::Key;
 use payments::ledger::{RECEIVABLE, Side};
-use payments::merchant::Receiver;
-use payments::processor::{Mood, NOTICE_SECRET, Processor};
+use payments::processor::{Mood, NOTICE_SECRET};
 use payments::processor_client::{Decision, Said};
 use payments::reconcile::Decided;
 use payments::record_response::Recorded;
+use payments::sandbox::Sandbox;
 use payments::tables::{SHARDS, TABLES};
 use payments::view_payment::EventView;
-use payments::{NewPayment, Payments, PaymentsError, ProcessorClient, Response, signature};
+use payments::{NewPayment, Payments, PaymentsError, Response, signature};
+use std::ops::Deref;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
-pub const SECRET: &str = "whsec_test";
 pub const AMOUNT: i64 = 19_99;
 pub const SECOND: Millis = 1_000;
 /// Longer than the lease of a key.
@@ -33,14 +31,15 @@ pub const LEASE_OVER: Millis = 31 * SECOND;
 pub const ROUND: Millis = 90 * SECOND;
 pub const WEEK: Millis = 7 * 86_400 * SECOND;
 
-pub struct Shop {
-    pub payments: Payments,
-    pub processor: Processor,
-    pub merchant: Receiver,
-    /// Where the processor and the merchant are.
-    pub addresses: Vec<(&'static str, std::net::SocketAddr)>,
-    /// The servers end with the shop.
-    _servers: JoinSet<()>,
+/// A sandbox, and what these tests do in one.
+pub struct Shop(pub Sandbox);
+
+impl Deref for Shop {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.0
+    }
 }
 
 impl World for Shop {
@@ -56,39 +55,7 @@ pub async fn open() -> Shop {
 
 pub async fn open_on(cloud: Cloud) -> Shop {
     cloud.create_tables(TABLES).await.unwrap();
-    let processor = Processor::new(cloud.clock().clone());
-    let merchant = Receiver::new(&[SECRET], cloud.clock().clone());
-    let mut servers = JoinSet::new();
-    let mut addresses = Vec::new();
-    for (name, app) in [
-        ("processor.test", processor.app()),
-        ("shop.test", merchant.app()),
-    ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        addresses.push((name, listener.local_addr().unwrap()));
-        servers.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    }
-    let client = || client(&addresses);
-    let base = reqwest::Url::parse("http://processor.test").unwrap();
-    let to = ProcessorClient::new(&cloud, client(), base, NOTICE_SECRET).unwrap();
-    let payments = Payments::new(cloud, to, client()).unwrap();
-    let shop = Shop {
-        payments,
-        processor,
-        merchant,
-        addresses,
-        _servers: servers,
-    };
-    shop.listen().await;
-    shop
-}
-
-/// A client that knows these names.
-pub fn client(addresses: &[(&'static str, std::net::SocketAddr)]) -> reqwest::ClientBuilder {
-    let client = reqwest::Client::builder().no_proxy();
-    addresses
-        .iter()
-        .fold(client, |client, (name, at)| client.resolve(name, *at))
+    Shop(Sandbox::open(cloud).await.unwrap())
 }
 
 pub fn key(name: &str) -> Key {
@@ -131,12 +98,6 @@ pub async fn with(request: NewPayment) -> Shop {
 }
 
 impl Shop {
-    async fn listen(&self) {
-        let beside = self.beside();
-        let url = "http://shop.test/webhooks";
-        beside.set_endpoint("shop", url, SECRET).await.unwrap();
-    }
-
     pub fn now(&self) -> Millis {
         self.cloud().now()
     }
@@ -144,11 +105,6 @@ impl Shop {
     pub fn advance(&self, ms: Millis) {
         let by = Duration::from_millis(ms as u64);
         self.cloud().clock().advance(by);
-    }
-
-    /// The same, seen by nobody.
-    pub fn beside(&self) -> Payments {
-        self.payments.on(self.cloud().beside_tap())
     }
 
     /// The same, by somebody whose clock is ahead: for whom leases are over that others still have.

@@ -2,7 +2,8 @@
 //!
 //! Archetype code holds plain SDK clients and never sees this. Beneath them, the HTTP connector
 //! ([`http`]), the Redis connection ([`redis`]) and a middleware of outgoing HTTP ([`outgoing`])
-//! ask the tap before a call leaves and tell it what came back. With no [`Recording`] and no [`Plan`] the question is one atomic load.
+//! ask the tap before a call leaves and tell it what came back. With no [`Recording`] and no [`Plan`]
+//! the question is one atomic load.
 
 pub mod call;
 pub(crate) mod http;
