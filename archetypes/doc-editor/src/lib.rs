@@ -1,0 +1,3 @@
+//! A document that several people edit at once.
+
+pub mod ot;
