@@ -37,26 +37,25 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Goes `n` characters on: never further than the run in hand. Returns the text passed, of an insert.
-    fn step(&mut self, n: usize) -> &'a str {
-        let (passed, rest) = match self.head {
-            Some(Rest::Retain(left)) if n < left => ("", Rest::Retain(left - n)),
-            Some(Rest::Delete(left)) if n < left => ("", Rest::Delete(left - n)),
-            Some(Rest::Insert(text, left)) if n < left => {
-                let (head, tail) = split_chars(text, n);
-                (head, Rest::Insert(tail, left - n))
-            }
-            Some(Rest::Insert(text, _)) => {
-                self.next_run();
-                return text;
-            }
-            _ => {
-                self.next_run();
-                return "";
-            }
-        };
-        self.head = Some(rest);
-        passed
+    fn retain_left(&mut self, left: usize) {
+        match left {
+            0 => self.next_run(),
+            _ => self.head = Some(Rest::Retain(left)),
+        }
+    }
+
+    fn delete_left(&mut self, left: usize) {
+        match left {
+            0 => self.next_run(),
+            _ => self.head = Some(Rest::Delete(left)),
+        }
+    }
+
+    fn insert_left(&mut self, text: &'a str, left: usize) {
+        match left {
+            0 => self.next_run(),
+            _ => self.head = Some(Rest::Insert(text, left)),
+        }
     }
 }
 
@@ -70,7 +69,7 @@ impl Operation {
         if self.target_len() != after.base_len() {
             return Err(mismatch);
         }
-        let mut both = Operation::with_room(self.runs().len() + after.runs().len());
+        let mut both = Operation::new();
         let (mut first, mut second) = (Walk::over(self), Walk::over(after));
         loop {
             match (first.head, second.head) {
@@ -87,24 +86,26 @@ impl Operation {
                 (Some(Rest::Retain(a)), Some(Rest::Retain(b))) => {
                     let n = a.min(b);
                     both.push_retain(n);
-                    first.step(n);
-                    second.step(n);
+                    first.retain_left(a - n);
+                    second.retain_left(b - n);
                 }
                 (Some(Rest::Retain(a)), Some(Rest::Delete(b))) => {
                     let n = a.min(b);
                     both.push_delete(n);
-                    first.step(n);
-                    second.step(n);
+                    first.retain_left(a - n);
+                    second.delete_left(b - n);
                 }
-                (Some(Rest::Insert(_, a)), Some(Rest::Retain(b))) => {
+                (Some(Rest::Insert(text, a)), Some(Rest::Retain(b))) => {
                     let n = a.min(b);
-                    both.push_insert(first.step(n), n);
-                    second.step(n);
+                    let (kept, rest) = split_chars(text, n);
+                    both.push_insert(kept, n);
+                    first.insert_left(rest, a - n);
+                    second.retain_left(b - n);
                 }
-                (Some(Rest::Insert(_, a)), Some(Rest::Delete(b))) => {
+                (Some(Rest::Insert(text, a)), Some(Rest::Delete(b))) => {
                     let n = a.min(b);
-                    first.step(n);
-                    second.step(n);
+                    first.insert_left(split_chars(text, n).1, a - n);
+                    second.delete_left(b - n);
                 }
                 // The lengths agree, so neither ends before the other.
                 (None, _) | (_, None) => return Err(mismatch),
@@ -123,9 +124,8 @@ impl Operation {
         if self.base_len() != other.base_len() {
             return Err(mismatch);
         }
-        let room = self.runs().len() + other.runs().len();
-        let mut self_after = Operation::with_room(room);
-        let mut other_after = Operation::with_room(room);
+        let mut self_after = Operation::new();
+        let mut other_after = Operation::new();
         let (mut left, mut right) = (Walk::over(self), Walk::over(other));
         loop {
             match (left.head, right.head) {
@@ -144,26 +144,26 @@ impl Operation {
                     let n = a.min(b);
                     self_after.push_retain(n);
                     other_after.push_retain(n);
-                    left.step(n);
-                    right.step(n);
+                    left.retain_left(a - n);
+                    right.retain_left(b - n);
                 }
                 (Some(Rest::Delete(a)), Some(Rest::Retain(b))) => {
                     let n = a.min(b);
                     self_after.push_delete(n);
-                    left.step(n);
-                    right.step(n);
+                    left.delete_left(a - n);
+                    right.retain_left(b - n);
                 }
                 (Some(Rest::Retain(a)), Some(Rest::Delete(b))) => {
                     let n = a.min(b);
                     other_after.push_delete(n);
-                    left.step(n);
-                    right.step(n);
+                    left.retain_left(a - n);
+                    right.delete_left(b - n);
                 }
                 // Both deleted it: nothing is left to do for either.
                 (Some(Rest::Delete(a)), Some(Rest::Delete(b))) => {
                     let n = a.min(b);
-                    left.step(n);
-                    right.step(n);
+                    left.delete_left(a - n);
+                    right.delete_left(b - n);
                 }
                 (None, _) | (_, None) => return Err(mismatch),
             }

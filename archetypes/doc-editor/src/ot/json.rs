@@ -13,7 +13,7 @@ impl Serialize for Operation {
         for run in self.runs() {
             match run {
                 Run::Retain(n) => runs.serialize_element(&(*n as i64))?,
-                Run::Insert(text) => runs.serialize_element(text)?,
+                Run::Insert(text) => runs.serialize_element(text.as_str())?,
                 Run::Delete(n) => runs.serialize_element(&-(*n as i64))?,
             }
         }
@@ -91,13 +91,9 @@ impl Visitor<'_> for OneRun {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Run, E> {
-        self.visit_string(text.to_owned())
-    }
-
-    fn visit_string<E: Error>(self, text: String) -> Result<Run, E> {
         if text.is_empty() {
             return Err(E::custom(OtError::EmptyRun));
         }
-        Ok(Run::Insert(text))
+        Ok(Run::Insert(text.into()))
     }
 }

@@ -1,5 +1,7 @@
 //! What an operation is, and what it does to a text.
 
+use smallvec::SmallVec;
+
 /// The most characters a text may have: far more than any document, and small enough that no sum of
 /// lengths overflows.
 pub const MAX_LEN: usize = 1 << 30;
@@ -57,44 +59,40 @@ pub enum OtError {
 /// Always canonical: no empty runs, no two neighbours of one kind, an insert before the delete next to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Operation {
-    runs: Vec<Run>,
+    runs: SmallVec<[Run; 4]>,
     base_len: usize,
     target_len: usize,
 }
 
 impl Operation {
     /// The operation on the empty text that leaves it empty. Add runs to it.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One with room for this many runs.
-    pub(super) fn with_room(runs: usize) -> Self {
-        Self {
-            runs: Vec::with_capacity(runs),
-            base_len: 0,
-            target_len: 0,
-        }
-    }
-
     /// Then keeps `n` characters.
+    #[inline]
     pub fn retain(mut self, n: usize) -> Self {
         self.push_retain(n);
         self
     }
 
     /// Then inserts `text`.
+    #[inline]
     pub fn insert(mut self, text: &str) -> Self {
         self.push_insert(text, text.chars().count());
         self
     }
 
     /// Then deletes `n` characters.
+    #[inline]
     pub fn delete(mut self, n: usize) -> Self {
         self.push_delete(n);
         self
     }
 
+    #[inline]
     pub(super) fn push_retain(&mut self, n: usize) {
         if n == 0 {
             return;
@@ -108,6 +106,7 @@ impl Operation {
     }
 
     /// `chars` is how many characters `text` has: the caller mostly knows.
+    #[inline]
     pub(super) fn push_insert(&mut self, text: &str, chars: usize) {
         if text.is_empty() {
             return;
@@ -118,13 +117,14 @@ impl Operation {
                 last.push_str(text);
             }
             [.., last @ Run::Delete(_)] => {
-                let delete = std::mem::replace(last, Run::Insert(text.to_owned()));
+                let delete = std::mem::replace(last, Run::Insert(with_room(text)));
                 self.runs.push(delete);
             }
-            _ => self.runs.push(Run::Insert(text.to_owned())),
+            _ => self.runs.push(Run::Insert(with_room(text))),
         }
     }
 
+    #[inline]
     pub(super) fn push_delete(&mut self, n: usize) {
         if n == 0 {
             return;
@@ -189,7 +189,7 @@ impl Operation {
     pub fn invert(&self, before: &str) -> Result<Operation, OtError> {
         self.fits(before.chars().count())?;
         let mut rest = before;
-        let mut back = Operation::with_room(self.runs.len());
+        let mut back = Operation::new();
         for run in &self.runs {
             match run {
                 Run::Retain(n) => {
@@ -242,7 +242,16 @@ impl Operation {
     }
 }
 
+/// A text with room for the keys that are typed next: an allocator gives no less anyway.
+#[inline]
+fn with_room(text: &str) -> String {
+    let mut roomy = String::with_capacity(text.len().max(24));
+    roomy.push_str(text);
+    roomy
+}
+
 /// The first `n` characters, and the rest; everything if there are not as many.
+#[inline]
 pub(super) fn split_chars(text: &str, n: usize) -> (&str, &str) {
     // One letter, one byte, is what most keystrokes are.
     let end = match text.as_bytes().get(..n) {

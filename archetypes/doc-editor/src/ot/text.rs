@@ -5,7 +5,11 @@ use ropey::Rope;
 use std::fmt;
 
 /// A text kept as a rope: a tree of small pieces. A keystroke touches one piece, however long the text is,
-/// and nothing of the past is kept.
+/// and nothing of the past is kept. A clone shares all pieces with the original until one of them changes, so
+/// a snapshot costs nothing.
+///
+/// The rope is ropey's. jumprope takes a third of the time for a keystroke (80 ns instead of 230), but three times
+/// the memory, and a clone copies everything; crop counts bytes, and an operation counts characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text(Rope);
 
@@ -37,7 +41,7 @@ impl Text {
     pub fn invert(&self, operation: &Operation) -> Result<Operation, OtError> {
         operation.fits(self.len())?;
         let mut at = 0;
-        let mut back = Operation::with_room(operation.runs().len());
+        let mut back = Operation::new();
         for run in operation.runs() {
             match run {
                 Run::Retain(n) => {
