@@ -600,6 +600,7 @@ fn archetypes() -> Vec<walkthrough::Archetype> {
     vec![
         auction::archetype(),
         crawler::archetype(),
+        doc_editor::archetype(),
         matching::archetype(),
         payments::archetype(),
         scheduler::archetype(),

@@ -1,5 +1,6 @@
 //! The engine against oracles that share no code with it: a model in which every character has an identity,
 //! and the `operational-transform` crate. Each property is proven in a comment before it is tried.
+#![allow(clippy::unwrap_used)]
 
 use doc_editor::bench;
 use doc_editor::ot::{MAX_LEN, Operation, OtError, Run, Text};

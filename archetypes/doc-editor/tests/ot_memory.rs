@@ -1,5 +1,6 @@
 //! What a document takes in memory, counted by the allocator. Alone in its binary: the count is of the whole
 //! process.
+#![allow(clippy::unwrap_used)]
 
 use doc_editor::ot::{Operation, Text};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
