@@ -3,10 +3,11 @@
 //! Needs `chromium` and `chromedriver` on the path; Debian has them as `chromium` and `chromium-driver`.
 //! Nothing here waits for a time to pass: [`Window::until`] asks the page itself, again and again, until
 //! something is true, and gives up after [`PATIENCE`].
+//!
+//! WebDriver is JSON over HTTP, and eight of its commands are enough. The crates for it turn on features of
+//! serde or syn that nobody else here has: with them every SDK would be compiled a second time.
 
 use anyhow::{Context, Result, bail};
-use fantoccini::wd::TimeoutConfiguration;
-use fantoccini::{Client, ClientBuilder, Locator};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
@@ -67,35 +68,50 @@ impl Browser {
             "--window-size=1000,700",
             &format!("--user-data-dir={}", profile.path().display()),
         ];
-        let wanted = json!({
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "args": arguments },
-            "goog:loggingPrefs": { "browser": "ALL" },
-        });
-        let Value::Object(wanted) = wanted else {
-            bail!("capabilities are an object");
-        };
-        let client = ClientBuilder::new(fantoccini::HttpConnector::new())
-            .capabilities(wanted)
-            .connect(&self.address)
+            "timeouts": { "script": PATIENCE.as_millis() as u64 },
+        } } });
+        let http = reqwest::Client::new();
+        let session = send(http.post(format!("{}/session", self.address)).json(&wanted))
             .await
             .context("Chromium does not start: apt-get install chromium chromium-driver")?;
-        let patient = TimeoutConfiguration::new(Some(PATIENCE), Some(PATIENCE), None);
-        client.update_timeouts(patient).await?;
-        client.goto(url).await?;
-        Ok(Window {
-            client,
+        let id = session["sessionId"]
+            .as_str()
+            .context("a session has an id")?;
+        let window = Window {
+            session: format!("{}/session/{id}", self.address),
+            http,
             _profile: profile,
-        })
+        };
+        window.command("url", json!({ "url": url })).await?;
+        Ok(window)
+    }
+}
+
+/// The value that a WebDriver command gives, or its error in words.
+async fn send(request: reqwest::RequestBuilder) -> Result<Value> {
+    let mut answer: Value = request.send().await?.json().await?;
+    let value = answer["value"].take();
+    match value["error"].as_str() {
+        Some(error) => bail!("{error}: {}", value["message"]),
+        None => Ok(value),
     }
 }
 
 /// One page of one Chromium.
 pub struct Window {
-    client: Client,
+    session: String,
+    http: reqwest::Client,
     _profile: TempDir,
 }
 
 impl Window {
+    async fn command(&self, path: &str, body: Value) -> Result<Value> {
+        let request = self.http.post(format!("{}/{path}", self.session));
+        send(request.json(&body)).await
+    }
+
     /// Waits until an expression of JavaScript is true on the page.
     pub async fn until(&self, condition: &str) -> Result<()> {
         let script = format!(
@@ -103,44 +119,59 @@ impl Window {
              const look = () => ({condition}) ? done(true) : setTimeout(look, 20);
              look();"
         );
-        if let Err(error) = self.client.execute_async(&script, Vec::new()).await {
-            let shown = self.value("document.body.innerText").await;
-            bail!("never came true: {condition} ({error}); the page shows {shown:?}");
+        let body = json!({ "script": script, "args": [] });
+        if let Err(error) = self.command("execute/async", body).await {
+            let shown = "document.body.innerText + ' ' + document.querySelector('textarea')?.value";
+            let shown = self.value(shown).await;
+            bail!("never came true: {condition} ({error:#}); the page shows {shown:?}");
         }
         Ok(())
     }
 
     /// What an expression of JavaScript is on the page.
     pub async fn value(&self, expression: &str) -> Result<Value> {
-        let script = format!("return ({expression});");
-        Ok(self.client.execute(&script, Vec::new()).await?)
+        self.run(&format!("return ({expression});")).await
     }
 
     /// Runs statements of JavaScript on the page.
-    pub async fn run(&self, statements: &str) -> Result<()> {
-        self.client.execute(statements, Vec::new()).await?;
-        Ok(())
+    pub async fn run(&self, statements: &str) -> Result<Value> {
+        let body = json!({ "script": statements, "args": [] });
+        self.command("execute/sync", body).await
     }
 
-    /// Presses these keys, one after the other, in the element that a selector finds.
-    pub async fn press(&self, selector: &str, keys: &str) -> Result<()> {
-        let element = self.client.find(Locator::Css(selector)).await?;
-        Ok(element.send_keys(keys).await?)
+    /// Presses these keys, one after the other, wherever the cursor is.
+    pub async fn press(&self, keys: &str) -> Result<()> {
+        let press = |key: char| {
+            ["keyDown", "keyUp"].map(|what| json!({ "type": what, "value": key.to_string() }))
+        };
+        let pressed: Vec<Value> = keys.chars().flat_map(press).collect();
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": pressed });
+        self.command("actions", json!({ "actions": [keyboard] }))
+            .await?;
+        Ok(())
     }
 
     /// Clicks on what a selector finds.
     pub async fn click(&self, selector: &str) -> Result<()> {
-        let element = self.client.find(Locator::Css(selector)).await?;
-        Ok(element.click().await?)
+        let by = json!({ "using": "css selector", "value": selector });
+        let found = self.command("element", by).await?;
+        // An object with one entry, whose name the standard fixes.
+        let element = found.as_object().and_then(|found| found.values().next());
+        let element = element.and_then(Value::as_str).context("an element")?;
+        self.command(&format!("element/{element}/click"), json!({}))
+            .await?;
+        Ok(())
     }
 
-    /// A picture of the page, as PNG.
-    pub async fn picture(&self) -> Result<Vec<u8>> {
-        Ok(self.client.screenshot().await?)
+    /// A picture of the page: a PNG in base64.
+    pub async fn picture(&self) -> Result<String> {
+        let picture = send(self.http.get(format!("{}/screenshot", self.session))).await?;
+        Ok(picture.as_str().context("a picture")?.to_owned())
     }
 
     /// Closes it, as a person does: the page gets to know.
     pub async fn close(self) -> Result<()> {
-        Ok(self.client.close().await?)
+        send(self.http.delete(&self.session)).await?;
+        Ok(())
     }
 }
