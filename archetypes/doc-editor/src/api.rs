@@ -81,7 +81,8 @@ async fn create(
         text: given.text,
     };
     let made = app.hub.service().create_document(&new).await?;
-    let shown = json!({"document_id": made.document_id, "title": made.title, "version": made.version});
+    let shown =
+        json!({"document_id": made.document_id, "title": made.title, "version": made.version});
     Ok((StatusCode::CREATED, Json(shown)))
 }
 
@@ -91,7 +92,9 @@ async fn view(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Val
     // Not kept for somebody who only looks.
     service.close(&id);
     let loaded = loaded?;
-    Ok(Json(json!({"document_id": id, "version": loaded.version, "text": loaded.text})))
+    Ok(Json(
+        json!({"document_id": id, "version": loaded.version, "text": loaded.text}),
+    ))
 }
 
 async fn view_version(
@@ -99,7 +102,9 @@ async fn view_version(
     Path((id, version)): Path<(String, Version)>,
 ) -> Result<Json<Value>, Refusal> {
     let text = app.hub.service().text_at(&id, version).await?;
-    Ok(Json(json!({"document_id": id, "version": version, "text": text})))
+    Ok(Json(
+        json!({"document_id": id, "version": version, "text": text}),
+    ))
 }
 
 impl From<DocumentError> for Refusal {
@@ -155,10 +160,11 @@ pub async fn serve_hub(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let (stopping, stopped) = watch::channel(false);
-    let served = axum::serve(listener, app(hub.clone(), stopped)).with_graceful_shutdown(async move {
-        stop.await;
-        stopping.send_replace(true);
-    });
+    let served =
+        axum::serve(listener, app(hub.clone(), stopped)).with_graceful_shutdown(async move {
+            stop.await;
+            stopping.send_replace(true);
+        });
     served.await?;
     // Sockets are not the server's any more: let them say that their people have left.
     for _ in 0..50 {

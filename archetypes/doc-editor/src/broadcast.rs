@@ -78,7 +78,7 @@ impl DocumentService {
             self.up_to_date(document_id, &mut held).await?;
         }
         if let Some(canon) = held.as_ref() {
-            open.head.send_replace(canon.version());
+            open.reached(canon.version());
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl DocumentService {
         let open = self.open(document_id);
         let mut held = open.canon.lock().await;
         let version = self.up_to_date(document_id, &mut held).await?.version();
-        open.head.send_if_modified(|head| std::mem::replace(head, version) != version);
+        open.reached(version);
         Ok(version)
     }
 
@@ -137,7 +137,6 @@ const QUEUE: usize = 1_024;
 #[derive(Clone)]
 pub struct Hub {
     service: DocumentService,
-    node: String,
     rooms: Arc<Mutex<HashMap<String, Room>>>,
     outgoing: mpsc::Sender<(String, News)>,
     subscriptions: mpsc::UnboundedSender<()>,
@@ -163,14 +162,13 @@ impl Hub {
         tokio::spawn(publish_all(service.clone(), node.clone(), queue));
         let ear = Ear {
             service: service.clone(),
-            node: node.clone(),
+            node,
             rooms: Arc::clone(&rooms),
             every,
         };
         tokio::spawn(ear.listen(changed));
         Self {
             service,
-            node,
             rooms,
             outgoing,
             subscriptions,
@@ -292,13 +290,25 @@ impl Ear {
             loop {
                 let wanted: Vec<String> = lock(&self.rooms).keys().cloned().collect();
                 let mut failed = false;
-                for document in wanted.iter().filter(|document| !subscribed.contains(document)) {
-                    failed |= sink.subscribe(self.service.channel(document)).await.is_err();
+                for document in wanted
+                    .iter()
+                    .filter(|document| !subscribed.contains(document))
+                {
+                    failed |= sink
+                        .subscribe(self.service.channel(document))
+                        .await
+                        .is_err();
                     // What happened before the subscription was not heard.
                     let _ = self.service.catch_up(document).await;
                 }
-                for document in subscribed.iter().filter(|document| !wanted.contains(document)) {
-                    failed |= sink.unsubscribe(self.service.channel(document)).await.is_err();
+                for document in subscribed
+                    .iter()
+                    .filter(|document| !wanted.contains(document))
+                {
+                    failed |= sink
+                        .unsubscribe(self.service.channel(document))
+                        .await
+                        .is_err();
                 }
                 if failed {
                     break;

@@ -56,7 +56,9 @@ impl DocumentService {
             return Err(CloudError::Corrupt(what).into());
         };
         let text = self.snapshot_text(&from).await?;
-        let log = self.read_log(document_id, seen, Some(document.version)).await?;
+        let log = self
+            .read_log(document_id, seen, Some(document.version))
+            .await?;
         let mut canon = Canon::new(seen, &text, 0);
         if canon.follow(log.iter().cloned()).is_err() || canon.version() != document.version {
             // Pruned while this read: somebody else has made two snapshots.
@@ -148,6 +150,9 @@ impl DocumentService {
 
     /// Takes the operations up to `base` off the log. `base` has stood in the document: they are archived.
     async fn prune(&self, document_id: &str, base: Version) -> Result<usize, CloudError> {
+        if base == 0 {
+            return Ok(0);
+        }
         let query = self
             .dynamodb()
             .query()
@@ -181,6 +186,8 @@ impl DocumentService {
             }
             pause(attempt).await;
         }
-        Err(CloudError::Throttled("deletes were left unprocessed".into()))
+        Err(CloudError::Throttled(
+            "deletes were left unprocessed".into(),
+        ))
     }
 }

@@ -117,7 +117,9 @@ pub enum Refusal {
     #[error("a document has at most {MAX_DOCUMENT_CHARS} characters, this would make it {0}")]
     Full(usize),
     /// Rewritten, it no longer fits an item.
-    #[error("rewritten it takes {0} bytes, at most {MAX_STORED_BYTES} can be kept: load the document again")]
+    #[error(
+        "rewritten it takes {0} bytes, at most {MAX_STORED_BYTES} can be kept: load the document again"
+    )]
     Grown(usize),
     /// There is no edit of one's own to take back.
     #[error("there is nothing of yours to take back")]

@@ -30,7 +30,9 @@ impl DocumentService {
         };
         let text = self.snapshot_text(&snapshot).await?;
         let mut canon = Canon::new(snapshot.version()?, &text, 0);
-        let entries = self.entries_between(document_id, canon.version(), version).await?;
+        let entries = self
+            .entries_between(document_id, canon.version(), version)
+            .await?;
         canon.follow(entries)?;
         Ok(canon.text().to_string())
     }

@@ -81,6 +81,17 @@ pub(crate) struct Open {
     pub(crate) head: watch::Sender<Version>,
 }
 
+impl Open {
+    /// Wakes the sessions if this version is news.
+    pub(crate) fn reached(&self, version: Version) {
+        self.head.send_if_modified(|head| {
+            let news = version > *head;
+            *head = version.max(*head);
+            news
+        });
+    }
+}
+
 impl DocumentService {
     /// A node on this cloud. Tables and bucket must be there: `archetype().create(&cloud)`.
     pub fn new(cloud: Cloud) -> Self {
@@ -135,7 +146,10 @@ impl DocumentService {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // Ours in the map is the only one left.
-        if documents.get(document_id).is_some_and(|open| Arc::strong_count(open) == 1) {
+        if documents
+            .get(document_id)
+            .is_some_and(|open| Arc::strong_count(open) == 1)
+        {
             documents.remove(document_id);
         }
     }

@@ -33,7 +33,7 @@ impl DocumentService {
             version: canon.version(),
             text: canon.text().to_string(),
         };
-        open.head.send_replace(loaded.version);
+        open.reached(loaded.version);
         Ok(loaded)
     }
 
@@ -121,7 +121,8 @@ impl DocumentService {
         version: Version,
     ) -> Result<String, CloudError> {
         let Some(snapshot) = self.read_snapshot(document_id, version).await? else {
-            let what = format!("document {document_id} names snapshot {version}, which is not there");
+            let what =
+                format!("document {document_id} names snapshot {version}, which is not there");
             return Err(CloudError::Corrupt(what));
         };
         self.snapshot_text(&snapshot).await

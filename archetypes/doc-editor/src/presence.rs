@@ -100,7 +100,10 @@ impl DocumentService {
         if members.is_empty() {
             return Ok(Vec::new());
         }
-        let keys: Vec<_> = members.iter().map(|client| self.person_key(document_id, client)).collect();
+        let keys: Vec<_> = members
+            .iter()
+            .map(|client| self.person_key(document_id, client))
+            .collect();
         let found: Vec<Option<String>> = redis.mget(keys).await.map_err(CloudError::from)?;
         let (mut people, mut gone) = (Vec::new(), Vec::new());
         for (client, text) in members.into_iter().zip(found) {

@@ -92,7 +92,8 @@ impl Session {
         // Before the document is read: what happens in between is seen.
         let mut head = self.open.head.subscribe();
         self.begin(version).await?;
-        self.hub.tell(&self.document, News::Present(self.person.clone()));
+        self.hub
+            .tell(&self.document, News::Present(self.person.clone()));
         let (found, mut others) = mpsc::channel(1);
         self.look_around(&found);
         let mut refresh = tokio::time::interval(Duration::from_millis(PRESENT_MS / 3));
@@ -168,7 +169,11 @@ impl Session {
     }
 
     async fn resume(&mut self, version: Version) -> Result<(), Over> {
-        let entries = self.hub.service().entries_after(&self.document, version).await;
+        let entries = self
+            .hub
+            .service()
+            .entries_after(&self.document, version)
+            .await;
         match self.or_over(entries).await? {
             Some(operations) => {
                 self.sent = operations.last().map_or(version, |entry| entry.version);
@@ -183,7 +188,11 @@ impl Session {
 
     /// What this client has not been sent.
     async fn send_new(&mut self) -> Result<(), Over> {
-        let entries = self.hub.service().entries_after(&self.document, self.sent).await;
+        let entries = self
+            .hub
+            .service()
+            .entries_after(&self.document, self.sent)
+            .await;
         let Some(entries) = self.or_over(entries).await? else {
             let why = "too slow: the operations in between are no longer kept".to_owned();
             return self.wire.send(&FromServer::Reload { why }).await;
@@ -234,7 +243,11 @@ impl Session {
             }
             FromClient::Undo { sequence } => {
                 let client = self.person.client.clone();
-                let outcome = self.hub.service().undo(&self.document, &client, sequence).await;
+                let outcome = self
+                    .hub
+                    .service()
+                    .undo(&self.document, &client, sequence)
+                    .await;
                 match self.or_over(outcome).await? {
                     EditOutcome::Refused(refusal) => self.wire.refuse(&refusal.to_string()).await,
                     outcome => self.settle(sequence, outcome).await,
@@ -251,7 +264,8 @@ impl Session {
                     anchor,
                     ..self.person.clone()
                 };
-                self.hub.tell(&self.document, News::Present(self.person.clone()));
+                self.hub
+                    .tell(&self.document, News::Present(self.person.clone()));
                 Ok(())
             }
         }
@@ -260,7 +274,8 @@ impl Session {
     /// An edit is in the order: tell everybody, and this client in its turn.
     async fn settle(&mut self, sequence: u64, outcome: EditOutcome) -> Result<(), Over> {
         if let EditOutcome::Applied(entry) = &outcome {
-            self.hub.tell(&self.document, News::Operation(entry.clone()));
+            self.hub
+                .tell(&self.document, News::Operation(entry.clone()));
             let every = self.hub.service().settings().snapshot_every;
             if entry.version.is_multiple_of(every) {
                 let (service, document) = (self.hub.service().clone(), self.document.clone());

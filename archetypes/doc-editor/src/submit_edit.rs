@@ -8,7 +8,9 @@
 use crate::domain::{Canon, Decision, Edit, Entry, Refusal, Version};
 use crate::items::{EditItem, OperationItem, padded};
 use crate::{DocumentError, DocumentService};
-use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::{
+    Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
 use cloud::item::{from_item, n, pause, s, to_item};
 use cloud::{CloudError, Item, Transaction};
 
@@ -41,7 +43,8 @@ impl EditOutcome {
 const VERSION_GUARD: &str = "version = :seen";
 const ADVANCE: &str = "SET version = :next";
 
-/// An edit is made once.
+/// An edit is made once, on whatever version it is sent again: also by a client that has loaded the document since,
+/// and has its own edit below its base.
 const EDIT_GUARD: &str = "attribute_not_exists(sequence_key)";
 
 /// How long an edit is remembered. A client whose edit is older finds it in the log when it resumes, or
@@ -70,10 +73,15 @@ impl DocumentService {
                 Decision::Before(version) => return Ok(EditOutcome::Before(version)),
                 Decision::Refused(refusal) => return self.refuse(edit, refusal).await,
                 Decision::Behind => {
-                    let version = self.up_to_date(&edit.document_id, &mut held).await?.version();
+                    let version = self
+                        .up_to_date(&edit.document_id, &mut held)
+                        .await?
+                        .version();
                     if version < edit.base {
                         let base = edit.base;
-                        return self.refuse(edit, Refusal::FromTheFuture { base, version }).await;
+                        return self
+                            .refuse(edit, Refusal::FromTheFuture { base, version })
+                            .await;
                     }
                     continue;
                 }
@@ -83,7 +91,9 @@ impl DocumentService {
                     older = self.read_log(id, after, Some(until)).await?;
                     if (older.len() as u64) < until - after {
                         let base = edit.base;
-                        return self.refuse(edit, Refusal::TooFarBehind { base, version }).await;
+                        return self
+                            .refuse(edit, Refusal::TooFarBehind { base, version })
+                            .await;
                     }
                     continue;
                 }
@@ -94,12 +104,12 @@ impl DocumentService {
                     if canon.advance(entry.clone()).is_err() {
                         *held = None;
                     }
-                    open.head.send_replace(entry.version);
+                    open.reached(entry.version);
                     return Ok(EditOutcome::Applied(entry));
                 }
                 Ok(Appended::Before(version)) => {
                     self.hear_of(edit, version, &mut held).await?;
-                    open.head.send_replace(version);
+                    open.reached(version);
                     return Ok(EditOutcome::Before(version));
                 }
                 Ok(Appended::Overtaken) => {
@@ -113,7 +123,7 @@ impl DocumentService {
                 Err(fault) => match self.version_of(edit).await? {
                     Some(version) => {
                         self.hear_of(edit, version, &mut held).await?;
-                        open.head.send_replace(version);
+                        open.reached(version);
                         return Ok(EditOutcome::Before(version));
                     }
                     None => return Err(fault.into()),

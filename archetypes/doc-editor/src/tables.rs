@@ -19,10 +19,26 @@ pub const DOCUMENTS: Table = Table {
     billing: Billing::OnDemand,
     attributes: &[
         attribute("document_id", "doc-0001", "identity"),
-        attribute("title", "Shopping list", "for people; at most 200 characters"),
-        attribute("version", "12", "DocumentVersionState: how many operations there are; order and fence in one"),
-        attribute("snapshot_version", "8", "the newest snapshot; only ever moves forward"),
-        attribute("base_version", "4", "operations up to this one may be gone from the log; the archive has them"),
+        attribute(
+            "title",
+            "Shopping list",
+            "for people; at most 200 characters",
+        ),
+        attribute(
+            "version",
+            "12",
+            "DocumentVersionState: how many operations there are; order and fence in one",
+        ),
+        attribute(
+            "snapshot_version",
+            "8",
+            "the newest snapshot; only ever moves forward",
+        ),
+        attribute(
+            "base_version",
+            "4",
+            "operations up to this one may be gone from the log; the archive has them",
+        ),
         attribute("created_at", "1767225600000", "epoch ms"),
     ],
 };
@@ -41,12 +57,24 @@ pub const OPERATIONS: Table = Table {
     attributes: &[
         attribute("document_id", "doc-0001", "identity, with version_key"),
         attribute("version_key", "000000000012", "the version it makes"),
-        attribute("operation", "[5,\" and milk\",3]", "rewritten against all before it: keep 5, insert, keep 3"),
-        attribute("client_id", "window-b", "whose; to acknowledge it, and to undo it"),
+        attribute(
+            "operation",
+            "[5,\" and milk\",3]",
+            "rewritten against all before it: keep 5, insert, keep 3",
+        ),
+        attribute(
+            "client_id",
+            "window-b",
+            "whose; to acknowledge it, and to undo it",
+        ),
         attribute("sequence", "4", "the client's own number of it"),
         attribute("base_version", "10", "what it was typed against"),
         attribute("undoes", "9", "the version it takes back, if it does"),
-        attribute("created_at", "1767225660000", "epoch ms; for people, orders nothing"),
+        attribute(
+            "created_at",
+            "1767225660000",
+            "epoch ms; for people, orders nothing",
+        ),
     ],
 };
 
@@ -62,10 +90,26 @@ pub const EDITS: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("document_client", "doc-0001#window-b", "document and window"),
-        attribute("sequence_key", "000000000004", "the client's number of the edit"),
-        attribute("version", "12", "the version it became: the answer to every retry"),
-        attribute("expires_at", "1767830460", "epoch seconds, a week later; by then the client has resumed or reloaded"),
+        attribute(
+            "document_client",
+            "doc-0001#window-b",
+            "document and window",
+        ),
+        attribute(
+            "sequence_key",
+            "000000000004",
+            "the client's number of the edit",
+        ),
+        attribute(
+            "version",
+            "12",
+            "the version it became: the answer to every retry",
+        ),
+        attribute(
+            "expires_at",
+            "1767830460",
+            "epoch seconds, a week later; by then the client has resumed or reloaded",
+        ),
     ],
 };
 
@@ -82,10 +126,22 @@ pub const SNAPSHOTS: Table = Table {
     billing: Billing::OnDemand,
     attributes: &[
         attribute("document_id", "doc-0001", "identity, with version_key"),
-        attribute("version_key", "000000000008", "the version whose text it is"),
+        attribute(
+            "version_key",
+            "000000000008",
+            "the version whose text it is",
+        ),
         attribute("text", "bread and milk", "the text, if it is short"),
-        attribute("text_object", "doc-0001/000000000008.txt", "or the object that has it"),
-        attribute("log_object", "doc-0001/000000000004-000000000008.json", "the operations since the snapshot before, archived"),
+        attribute(
+            "text_object",
+            "doc-0001/000000000008.txt",
+            "or the object that has it",
+        ),
+        attribute(
+            "log_object",
+            "doc-0001/000000000004-000000000008.json",
+            "the operations since the snapshot before, archived",
+        ),
         attribute("log_from", "4", "the version they begin after"),
         attribute("created_at", "1767225640000", "epoch ms"),
     ],
@@ -116,7 +172,7 @@ const FROM_STORE_AND_S3: Calls = Calls {
     sequence: &[
         "GetItem documents",
         "GetItem snapshots",
-        "GetObject document-archive",
+        "GetObject document-archive/{object}",
         "Query operations",
     ],
 };
@@ -277,9 +333,9 @@ pub const ACTIONS: &[Action] = &[
                     "GetItem documents",
                     "GetItem snapshots",
                     "Query operations",
-                    "PutObject document-archive",
+                    "PutObject document-archive/{object}",
                     "TransactWriteItems [Put snapshots, Update documents if]",
-                    "Query operations",
+                    "Query operations *",
                     "BatchWriteItem [Delete operations *] *",
                 ],
             },
@@ -288,11 +344,11 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &[
                     "GetItem documents",
                     "GetItem snapshots",
-                    "GetObject document-archive *",
+                    "GetObject document-archive/{object} *",
                     "Query operations",
-                    "PutObject document-archive ×2",
+                    "PutObject document-archive/{object} ×2",
                     "TransactWriteItems [Put snapshots, Update documents if]",
-                    "Query operations",
+                    "Query operations *",
                     "BatchWriteItem [Delete operations *] *",
                 ],
             },
@@ -300,7 +356,11 @@ pub const ACTIONS: &[Action] = &[
     },
     Action {
         name: "recover document session",
-        entities: &["DocumentState", "DocumentOperationLog", "DocumentSnapshotState"],
+        entities: &[
+            "DocumentState",
+            "DocumentOperationLog",
+            "DocumentSnapshotState",
+        ],
         abstract_layer: "rebuild active mutable subject from durable truth",
         concrete_layer: "the same reads as load, on any node: what a node holds is a cache",
         calls: &[FROM_STORE, FROM_STORE_AND_S3],
@@ -321,7 +381,7 @@ pub const ACTIONS: &[Action] = &[
             },
             Calls {
                 when: "its base is too old",
-                sequence: &["GetItem edits"],
+                sequence: &["Query operations", "GetItem edits"],
             },
         ],
     },
@@ -340,10 +400,10 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &[
                     "GetItem documents",
                     "Query snapshots",
-                    "GetObject document-archive *",
+                    "GetObject document-archive/{object} *",
                     "Query operations",
                     "Query snapshots",
-                    "GetObject document-archive *",
+                    "GetObject document-archive/{object} *",
                 ],
             },
         ],
@@ -361,7 +421,7 @@ pub const ACTIONS: &[Action] = &[
                 "Query operations",
                 "GetItem documents",
                 "Query snapshots",
-                "GetObject document-archive *",
+                "GetObject document-archive/{object} *",
                 "Query operations *",
                 APPEND,
             ],
@@ -381,7 +441,15 @@ pub const MACHINES: &[Machine] = &[Machine {
         step("IN_FLIGHT", "IN_FLIGHT", "retry edit"),
         step("IN_FLIGHT", "SETTLED", "advance canonical version"),
         step("IN_FLIGHT", "IN_FLIGHT_AND_BUFFER", "submit edit"),
-        step("IN_FLIGHT_AND_BUFFER", "IN_FLIGHT_AND_BUFFER", "rebase local pending edits"),
-        step("IN_FLIGHT_AND_BUFFER", "IN_FLIGHT", "advance canonical version"),
+        step(
+            "IN_FLIGHT_AND_BUFFER",
+            "IN_FLIGHT_AND_BUFFER",
+            "rebase local pending edits",
+        ),
+        step(
+            "IN_FLIGHT_AND_BUFFER",
+            "IN_FLIGHT",
+            "advance canonical version",
+        ),
     ],
 }];

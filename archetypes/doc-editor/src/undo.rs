@@ -48,8 +48,6 @@ impl DocumentService {
 fn last_own<'a>(log: &'a [Entry], client_id: &str) -> Option<&'a Entry> {
     let undone: Vec<_> = log.iter().filter_map(|entry| entry.undoes).collect();
     log.iter().rev().find(|entry| {
-        entry.client_id == client_id
-            && entry.undoes.is_none()
-            && !undone.contains(&entry.version)
+        entry.client_id == client_id && entry.undoes.is_none() && !undone.contains(&entry.version)
     })
 }

@@ -58,7 +58,10 @@ impl Connection {
     }
 
     /// Types.
-    pub async fn edit(&mut self, operation: &Operation) -> Result<Result<(), OtError>, Disconnected> {
+    pub async fn edit(
+        &mut self,
+        operation: &Operation,
+    ) -> Result<Result<(), OtError>, Disconnected> {
         if let Err(wrong) = self.replica.local_edit(operation) {
             return Ok(Err(wrong));
         }
@@ -125,7 +128,8 @@ impl Connection {
         let Some(socket) = &mut self.socket else {
             return Err(Disconnected("there is none".into()));
         };
-        let text = serde_json::to_string(message).map_err(|error| Disconnected(error.to_string()))?;
+        let text =
+            serde_json::to_string(message).map_err(|error| Disconnected(error.to_string()))?;
         match socket.send(Message::text(text)).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.lost(error.to_string())),

@@ -115,7 +115,10 @@ impl Replica {
 
     /// Who else is here, where they are in this window's text.
     pub fn people(&self) -> Vec<Person> {
-        self.people.values().map(|person| self.in_view(person)).collect()
+        self.people
+            .values()
+            .map(|person| self.in_view(person))
+            .collect()
     }
 
     /// What was typed and thrown away, because the server said to load the document again.
@@ -230,7 +233,9 @@ impl Replica {
         // In the text of a version: what is typed since is taken off again.
         let back = |position: usize| {
             let typed = self.pending.iter().rev();
-            typed.fold(position, |position, typed| before(&typed.operation, position))
+            typed.fold(position, |position, typed| {
+                before(&typed.operation, position)
+            })
         };
         (self.link == Link::Joined).then_some(FromClient::Cursor {
             version: self.version?,
@@ -245,10 +250,14 @@ impl Replica {
             FromServer::Welcome { version, text } => return self.welcome(version, &text),
             FromServer::Resume { operations } => {
                 self.gap = None;
-                if self.link == Link::Joining {
+                // One that was asked for before a reload is nothing to begin with.
+                if self.link == Link::Joining && self.version.is_some() {
                     self.link = Link::Joined;
                 }
-                return operations.into_iter().filter_map(|entry| self.entry(entry)).collect();
+                return operations
+                    .into_iter()
+                    .filter_map(|entry| self.entry(entry))
+                    .collect();
             }
             FromServer::Operation(entry) => return self.entry(entry).into_iter().collect(),
             FromServer::Ack { sequence, version } => self.ack(sequence, version),
@@ -272,10 +281,18 @@ impl Replica {
 
     /// The whole text, for who asked for it.
     fn welcome(&mut self, version: Version, text: &str) -> Vec<Operation> {
-        if self.link != Link::Joining || self.version.is_some() {
+        if let Some(had) = self.version {
+            // It was asked for twice. The server now takes all up to here for known.
+            if version > had {
+                self.gap.get_or_insert(false);
+            }
+            return Vec::new();
+        }
+        if self.link != Link::Joining {
             return Vec::new();
         }
         self.link = Link::Joined;
+        self.discard();
         self.version = Some(version);
         let before = self.text.len();
         self.text = Text::from(text);
@@ -289,11 +306,16 @@ impl Replica {
         self.gap = None;
         self.recent.clear();
         self.undos.clear();
-        let typed = self.pending.drain(..).map(|typed| typed.operation);
-        self.discarded.extend(typed);
+        self.discard();
         if self.link != Link::Down {
             self.link = Link::Up;
         }
+    }
+
+    /// What was typed on a text that is no longer there.
+    fn discard(&mut self) {
+        let typed = self.pending.drain(..).map(|typed| typed.operation);
+        self.discarded.extend(typed);
     }
 
     /// The next operation, or one that is known, or one too early.
@@ -312,7 +334,8 @@ impl Replica {
             return None;
         }
         if entry.client_id == self.client {
-            self.undos.retain(|(sequence, _)| *sequence != entry.sequence);
+            self.undos
+                .retain(|(sequence, _)| *sequence != entry.sequence);
         }
         // Ours are rewritten to come after it, it to come after ours.
         let mut theirs = entry.operation.clone();
@@ -368,7 +391,11 @@ impl Replica {
 
     /// Moves everybody's cursor along.
     fn remember(&mut self, entry: Entry) {
-        for person in self.people.values_mut().filter(|p| p.version < entry.version) {
+        for person in self
+            .people
+            .values_mut()
+            .filter(|p| p.version < entry.version)
+        {
             moved(person, &entry);
         }
         self.recent.push_back(entry);
