@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 /// A chromedriver on a port of its own. When it is dropped it is killed, and its windows with it.
 pub struct Browser {
     address: String,
-    _driver: Child,
+    driver: Child,
 }
 
 impl Browser {
@@ -32,6 +32,8 @@ impl Browser {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            // Its windows belong to its group, and outlive it unless they are killed too.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .context("chromedriver does not start: apt-get install chromium chromium-driver")?;
@@ -48,7 +50,7 @@ impl Browser {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self {
             address: format!("http://127.0.0.1:{port}"),
-            _driver: driver,
+            driver,
         })
     }
 
@@ -72,7 +74,7 @@ impl Browser {
             "goog:chromeOptions": { "args": arguments },
             "timeouts": { "script": PATIENCE.as_millis() as u64 },
         } } });
-        let http = reqwest::Client::new();
+        let http = reqwest::Client::builder().timeout(2 * PATIENCE).build()?;
         let session = send(http.post(format!("{}/session", self.address)).json(&wanted))
             .await
             .context("Chromium does not start: apt-get install chromium chromium-driver")?;
@@ -86,6 +88,17 @@ impl Browser {
         };
         window.command("url", json!({ "url": url })).await?;
         Ok(window)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if let Some(group) = self.driver.id() {
+            let kill = format!("kill -s KILL -- -{group}");
+            let _ = std::process::Command::new("sh")
+                .args(["-c", &kill])
+                .status();
+        }
     }
 }
 
