@@ -35,7 +35,7 @@ const WORKLOAD: Workload = Workload {
     unit: "edits",
     mix: &[
         share("submit edit", 0.98),
-        share("transform concurrent edit", 0.02).when("another node was faster"),
+        share("advance canonical version", 0.02).when("another node was faster"),
         share("load document", 0.05).when("short text"),
         share("create document", 0.001),
         share("snapshot / compact", 0.005).when("short text"),
