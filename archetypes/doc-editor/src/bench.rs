@@ -10,6 +10,7 @@ use operational_transform::OperationSeq;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
+use std::io::IsTerminal;
 use std::time::Instant;
 
 /// The `bench` command.
@@ -114,7 +115,8 @@ impl Trace {
     }
 }
 
-/// Somebody who types words, takes some of it back, and now and then goes elsewhere in the text.
+/// Somebody who types words, takes three keys of ten back (as people do who write a paper), and now and then
+/// goes elsewhere in the text.
 struct Typist {
     chance: StdRng,
     cursor: usize,
@@ -137,7 +139,7 @@ impl Typist {
         .min(len);
         let at = self.cursor;
         match self.chance.random_range(0..100) {
-            0..15 if at > 0 => {
+            0..25 if at > 0 => {
                 self.cursor -= 1;
                 Key {
                     at: at - 1,
@@ -145,7 +147,7 @@ impl Typist {
                     insert: None,
                 }
             }
-            15..18 if at < len => Key {
+            25..30 if at < len => Key {
                 at,
                 delete: 1,
                 insert: None,
@@ -398,6 +400,11 @@ pub fn measure(keystrokes: usize, seed: u64) -> Result<Report> {
 async fn bench(args: ArgMatches) -> Result<()> {
     let keystrokes = args.get_one::<u32>("keystrokes").copied().unwrap_or(1) as usize;
     let seed = args.get_one::<u64>("seed").copied().unwrap_or(1);
+    if std::io::stderr().is_terminal() {
+        eprintln!(
+            "replaying; nearly all of the time is that of the other crate, which copies the text for each key"
+        );
+    }
     let report = tokio::task::spawn_blocking(move || measure(keystrokes, seed)).await??;
     if args.get_flag("json") {
         println!("{:#}", serde_json::to_value(&report)?);
