@@ -243,8 +243,10 @@ fn both_orders_of_two_concurrent_edits_end_in_the_same_text() {
         for at in 0..=len {
             expected += &effects[0].put[at];
             expected += &effects[1].put[at];
-            if at < len && effects[0].stays[at] && effects[1].stays[at] {
-                expected.push(base[at]);
+            if let Some(letter) = base.get(at)
+                && effects.iter().all(|effect| effect.stays[at])
+            {
+                expected.push(*letter);
             }
         }
 
