@@ -25,8 +25,19 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one.
+    /// Starts one. The driver takes one free port twice, for IPv4 and for IPv6; somebody may come between, and then
+    /// it ends, so it is tried again.
     pub async fn start() -> Result<Self> {
+        let mut started = Self::start_once().await;
+        for _ in 0..4 {
+            if started.is_err() {
+                started = Self::start_once().await;
+            }
+        }
+        started
+    }
+
+    async fn start_once() -> Result<Self> {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -39,12 +50,15 @@ impl Browser {
             .context("chromedriver does not start: apt-get install chromium chromium-driver")?;
         let output = driver.stdout.take().context("chromedriver has no output")?;
         let mut lines = BufReader::new(output).lines();
+        let mut said = String::new();
         let port = loop {
-            let line = lines.next_line().await?;
-            let line = line.context("chromedriver ended before it named its port")?;
+            let Some(line) = lines.next_line().await? else {
+                bail!("chromedriver ended before it named its port; it said: {said}");
+            };
             if let Some((_, port)) = line.split_once("started successfully on port ") {
                 break port.trim_end_matches('.').to_owned();
             }
+            said = said + &line + "\n";
         };
         // A pipe that nobody reads fills up.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
@@ -75,9 +89,17 @@ impl Browser {
             "timeouts": { "script": PATIENCE.as_millis() as u64 },
         } } });
         let http = reqwest::Client::builder().timeout(2 * PATIENCE).build()?;
-        let session = send(http.post(format!("{}/session", self.address)).json(&wanted))
-            .await
-            .context("Chromium does not start: apt-get install chromium chromium-driver")?;
+        let address = format!("{}/session", self.address);
+        // chromedriver gives a Chromium a minute to start, which on a machine that is busy with other things may be
+        // too short.
+        let mut session = send(http.post(&address).json(&wanted)).await;
+        for _ in 0..2 {
+            if session.is_err() {
+                session = send(http.post(&address).json(&wanted)).await;
+            }
+        }
+        let session =
+            session.context("Chromium does not start: apt-get install chromium chromium-driver")?;
         let id = session["sessionId"]
             .as_str()
             .context("a session has an id")?;

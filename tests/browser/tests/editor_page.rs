@@ -8,7 +8,7 @@ use doc_editor::api::serve_until;
 use doc_editor::{DocumentService, NewDocument};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::task::JoinHandle;
 
 /// A server that can be stopped and started again at the same address.
@@ -71,10 +71,15 @@ struct Desk {
     ada: Window,
     bob: Window,
     _browser: Browser,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One desk at a time: two browsers are enough for a small machine.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 impl Desk {
     async fn with(text: &str) -> Self {
+        let turn = TURN.lock().await;
         let server = Server::start(text).await;
         let browser = Browser::start().await.unwrap();
         let page = |name: &str| format!("http://{}/d/d?name={name}", server.address);
@@ -90,6 +95,7 @@ impl Desk {
             ada,
             bob,
             _browser: browser,
+            _turn: turn,
         }
     }
 
@@ -222,6 +228,7 @@ async fn a_cursor_appears_moves_and_goes_with_its_person() {
         ada,
         bob,
         _browser,
+        _turn,
     } = Desk::with("hello world").await;
     ada.until(&lists("Bob")).await.unwrap();
     bob.until(&lists("Ada")).await.unwrap();
