@@ -4,7 +4,7 @@ use crate::AuctionHouse;
 use crate::items::BidState;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use cloud::CloudError;
-use cloud::item::{from_item, n, s};
+use cloud::item::{all_items, from_item, n, s};
 
 const AFTER: &str = "auction_id = :auction AND bid_sequence > :after";
 const ALL: &str = "auction_id = :auction";
@@ -41,10 +41,6 @@ impl AuctionHouse {
 
 /// A page ends at 1 MB, however many bids there are.
 async fn all_pages(query: QueryFluentBuilder) -> Result<Vec<BidState>, CloudError> {
-    let mut items = query.consistent_read(true).into_paginator().items().send();
-    let mut bids = Vec::new();
-    while let Some(item) = items.next().await {
-        bids.push(from_item(&item.map_err(CloudError::from)?)?);
-    }
-    Ok(bids)
+    let items = all_items(query.consistent_read(true)).await?;
+    items.iter().map(from_item).collect()
 }

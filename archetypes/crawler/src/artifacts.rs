@@ -10,11 +10,9 @@ use crate::canonical::hex;
 use crate::domain::UrlArtifactState;
 use crate::items::settled;
 use crate::{Crawler, CrawlerError};
-use anyhow::{Context, Result};
-use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use cloud::item::{from_item, s, to_item};
-use cloud::{Cloud, CloudError, Guard};
+use cloud::{CloudError, Guard};
 use sha2::{Digest, Sha256};
 use walkthrough::Resource;
 
@@ -24,48 +22,9 @@ pub const BUCKET: &str = "artifacts";
 /// The bucket, as the archetype declares it.
 pub const BUCKET_RESOURCE: Resource = Resource {
     name: "bucket artifacts",
-    create: |cloud| Box::pin(async move { create(&cloud).await }),
-    remove: |cloud| Box::pin(async move { remove(&cloud).await }),
+    create: |cloud| Box::pin(async move { Ok(cloud.create_bucket(BUCKET).await?) }),
+    remove: |cloud| Box::pin(async move { Ok(cloud.remove_bucket(BUCKET).await?) }),
 };
-
-async fn create(cloud: &Cloud) -> Result<()> {
-    let bucket = cloud.names().bucket(BUCKET);
-    let created = cloud.s3().create_bucket().bucket(&bucket).send().await;
-    match created {
-        Ok(_) => Ok(()),
-        Err(error)
-            if error
-                .code()
-                .is_some_and(|code| code.starts_with("BucketAlready")) =>
-        {
-            Ok(())
-        }
-        Err(error) => Err(CloudError::from(error))
-            .with_context(|| format!("cannot create the bucket {bucket}")),
-    }
-}
-
-/// A bucket must be empty to be deleted.
-async fn remove(cloud: &Cloud) -> Result<()> {
-    let bucket = cloud.names().bucket(BUCKET);
-    loop {
-        let listed = cloud.s3().list_objects_v2().bucket(&bucket).send().await;
-        let listed = match listed {
-            Ok(listed) => listed,
-            Err(error) if error.code() == Some("NoSuchBucket") => return Ok(()),
-            Err(error) => return Err(CloudError::from(error).into()),
-        };
-        if listed.contents().is_empty() {
-            break;
-        }
-        for object in listed.contents() {
-            let delete = cloud.s3().delete_object().bucket(&bucket);
-            delete.set_key(object.key.clone()).send().await?;
-        }
-    }
-    cloud.s3().delete_bucket().bucket(&bucket).send().await?;
-    Ok(())
-}
 
 /// The hash of bytes and how they are to be read: the same bytes as HTML and as plain text are two texts.
 pub fn content_hash(content_type: &str, body: &[u8]) -> String {

@@ -3,7 +3,7 @@
 use crate::domain::{self, PaymentIntentState, TransactionState, TransactionStatus};
 use crate::{Payments, PaymentsError, tables};
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
-use cloud::item::{from_item, n, pause, s, shard_of};
+use cloud::item::{all_items, from_item, n, pause, s, shard_of};
 use cloud::tables::Table;
 use cloud::{CloudError, Item};
 use serde::Serialize;
@@ -106,22 +106,15 @@ impl Payments {
         table: &Table,
         key: &str,
     ) -> Result<Vec<T>, CloudError> {
-        let mut pages = self
+        let query = self
             .dynamodb()
             .query()
             .table_name(self.table(table.name))
             .key_condition_expression("#key = :key")
             .expression_attribute_names("#key", table.partition.name())
             .expression_attribute_values(":key", s(key))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        let mut found = Vec::new();
-        while let Some(item) = pages.next().await {
-            found.push(from_item(&item?)?);
-        }
-        Ok(found)
+            .consistent_read(true);
+        all_items(query).await?.iter().map(from_item).collect()
     }
 
     /// One payment. Consistent.

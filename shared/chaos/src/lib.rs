@@ -7,6 +7,7 @@
 //! - [`CrashSweep`]: the process dies before and after every call; then recovery; then the check.
 //! - [`Faults`]: throttling, lost requests, lost answers, stale indexes, duplicate messages, by seed.
 //! - [`Deaf`], [`Conflicts`]: no answer to any write; conflicts with other transactions.
+//! - [`Tokenless`]: a transaction sent again that DynamoDB does not know.
 //! - [`Heat`]: what one partition key may take in a second.
 //! - [`Weaken`]: a guard that no longer guards. Some test must then fail: [`breaks`].
 //!
@@ -30,7 +31,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
-pub use refusals::{Conflicts, Deaf, conflict};
+pub use refusals::{Conflicts, Deaf, Tokenless, conflict};
 pub use weaken::{Weaken, breaks};
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so

@@ -1,4 +1,4 @@
-//! Two answers that the embedded services never give by themselves.
+//! Two answers that the embedded services never give by themselves, and one that hides what a test looks for.
 
 use cloud::tap::{Plan, Request, Verdict};
 use futures::future::BoxFuture;
@@ -17,6 +17,26 @@ impl Plan for Deaf {
                 Verdict::LoseAnswer
             } else {
                 Verdict::Pass
+            }
+        })
+    }
+}
+
+/// A plan that takes away the token by which DynamoDB, for ten minutes, knows a transaction that is sent
+/// again. Where an answer is lost, a test would otherwise test the token.
+#[derive(Debug)]
+pub struct Tokenless;
+
+impl Plan for Tokenless {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let mut body = request.body.clone();
+        let taken = body
+            .as_object_mut()
+            .and_then(|body| body.remove("ClientRequestToken"));
+        Box::pin(async move {
+            match taken {
+                Some(_) => Verdict::Rewrite(body),
+                None => Verdict::Pass,
             }
         })
     }

@@ -1,6 +1,7 @@
 //! States as items and items as states, and the small things that every use case needs on the way.
 
 use crate::{Cloud, CloudError, GuardedTransaction, Item, Transaction};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteItem};
 use serde::Serialize;
@@ -31,6 +32,12 @@ pub fn from_item<T: DeserializeOwned>(item: &Item) -> Result<T, CloudError> {
 /// Waits a little before a conflict is tried again, longer each time, at most 64 ms.
 pub async fn pause(attempt: u32) {
     tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+}
+
+/// The items of a query, of all its pages.
+pub async fn all_items(query: QueryFluentBuilder) -> Result<Vec<Item>, CloudError> {
+    let items = query.into_paginator().items().send();
+    Ok(items.collect::<Result<Vec<_>, _>>().await?)
 }
 
 /// Which of so many shards an id belongs to. A fixed hash (FNV-1a): the same in every process and

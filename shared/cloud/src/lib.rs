@@ -14,6 +14,8 @@
 
 mod aws;
 pub mod backend;
+#[cfg(feature = "s3")]
+mod bucket;
 pub mod clock;
 mod docker;
 mod embedded;

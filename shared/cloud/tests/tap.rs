@@ -377,3 +377,43 @@ async fn keys_that_a_batch_left_out_are_asked_for_again_and_not_for_ever() {
     let given_up = ask().await.unwrap_err();
     assert!(matches!(given_up, CloudError::Throttled(_)), "{given_up}");
 }
+
+/// Holds back the answer to the first write until the second has its own.
+#[derive(Default)]
+struct Overtakes {
+    second: tokio::sync::Notify,
+}
+
+impl Plan for Overtakes {
+    fn before<'a>(&'a self, _: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async { Verdict::Pass })
+    }
+
+    fn after<'a>(&'a self, call: &'a cloud::tap::Call) -> BoxFuture<'a, ()> {
+        let first = call.request.body["Item"]["counter_id"]["S"] == "first";
+        Box::pin(async move {
+            match first {
+                true => self.second.notified().await,
+                false => self.second.notify_one(),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_call_tells_when_it_left_though_a_later_one_is_answered_first() {
+    let cloud = toy().await;
+    let recording = cloud.tap().record();
+    let _plan = cloud.tap().install(Arc::new(Overtakes::default()));
+    let (first, second) = futures::join!(create(&cloud, "first", 1), create(&cloud, "second", 2));
+    assert!(matches!(first.unwrap(), Guard::Passed(())));
+    assert!(matches!(second.unwrap(), Guard::Passed(())));
+    let mut calls = recording.take();
+    let ids = |calls: &[cloud::tap::Call]| -> Vec<String> {
+        let id = |call: &cloud::tap::Call| call.request.body["Item"]["counter_id"]["S"].to_string();
+        calls.iter().map(id).collect()
+    };
+    assert_eq!(ids(&calls), ["\"second\"", "\"first\""]);
+    calls.sort_by_key(|call| call.left);
+    assert_eq!(ids(&calls), ["\"first\"", "\"second\""]);
+}

@@ -21,6 +21,7 @@ pub struct Action {
 /// Each element is a [shape](cloud::tap::Request::shape): `GetItem auctions`,
 /// `TransactWriteItems [Update auctions if, Put bids if]`. An element, or a part inside the
 /// brackets, may end in ` *` (any number of times, or none) or ` ×4` (exactly four times).
+/// Elements that repeat together stand in round brackets: `(GetItem a; Query b *) ×4`.
 /// A `{name}` stands for whatever is there in its place, since a Redis key or an S3 path holds
 /// identities: `PUBLISH auction:{auction_id}`.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +59,34 @@ fn in_order(declared: &[&str], seen: &[&str]) -> bool {
     let Some((first, rest)) = declared.split_first() else {
         return seen.is_empty();
     };
-    let (shape, times) = repetition(first);
-    let alike = seen.iter().take_while(|seen| same(shape, seen)).count();
+    let (element, times) = repetition(first);
+    if let Some(group) = group(element) {
+        let once = || {
+            // Without an empty turn, or a group of stars would go round for ever.
+            (1..=seen.len()).filter(|n| in_order(&group, &seen[..*n]))
+        };
+        return match times {
+            Times::Exactly(0) => in_order(rest, seen),
+            Times::Exactly(n) => {
+                let left = format!("{element} ×{}", n - 1);
+                let rest = [&[left.as_str()], rest].concat();
+                (in_order(&group, &[]) && in_order(&rest, seen))
+                    || once().any(|n| in_order(&rest, &seen[n..]))
+            }
+            Times::Any => in_order(rest, seen) || once().any(|n| in_order(declared, &seen[n..])),
+        };
+    }
+    let alike = seen.iter().take_while(|seen| same(element, seen)).count();
     match times {
         Times::Exactly(n) => alike >= n && in_order(rest, &seen[n..]),
         Times::Any => (0..=alike).any(|n| in_order(rest, &seen[n..])),
     }
+}
+
+/// `(GetItem a; Query b *)` as its elements.
+fn group(element: &str) -> Option<Vec<&str>> {
+    let inner = element.strip_prefix('(')?.strip_suffix(')')?;
+    Some(inner.split("; ").collect())
 }
 
 fn repetition(element: &str) -> (&str, Times) {
@@ -158,6 +181,30 @@ mod tests {
         assert!(!permits(
             &["GetItem a ×2"],
             &["GetItem a", "GetItem a", "GetItem a"]
+        ));
+    }
+
+    #[test]
+    fn a_group_repeats_as_a_whole() {
+        let sequence = ["(GetItem a; Query b *) ×2", "PutItem c"];
+        let permitted: [&[&str]; 3] = [
+            &["GetItem a", "GetItem a", "PutItem c"],
+            &["GetItem a", "Query b", "Query b", "GetItem a", "PutItem c"],
+            &["GetItem a", "GetItem a", "Query b", "PutItem c"],
+        ];
+        for seen in permitted {
+            assert!(permits(&sequence, seen), "{seen:?}");
+        }
+        assert!(!permits(&sequence, &["GetItem a", "PutItem c"]));
+        assert!(!permits(
+            &sequence,
+            &["Query b", "GetItem a", "GetItem a", "PutItem c"]
+        ));
+        assert!(permits(&["(GetItem a; Query b) *"], &[]));
+        assert!(!permits(&["(GetItem a; Query b) *"], &["GetItem a"]));
+        assert!(permits(
+            &["(Query a *; Query b *) ×3"],
+            &["Query b", "Query a"]
         ));
     }
 

@@ -78,11 +78,13 @@ impl Story {
             live.before_step(number).await?;
         }
         let images = Arc::new(Images::new(self.archetype, &self.cloud));
-        let (result, calls) = {
+        let (result, mut calls) = {
             let recording = self.cloud.tap().record();
             let _installed = self.cloud.tap().install(images.clone());
             (work.await, recording.take())
         };
+        // Calls made at once are answered in any order; they leave in the same one every time.
+        calls.sort_by_key(|call| call.left);
         let here = || format!("step {number}, {}", action.name);
         let result = result.with_context(here)?;
         let step = self

@@ -408,28 +408,6 @@ pub fn mood(shop: &Shop, mood: Mood) {
     shop.processor.tell([mood]);
 }
 
-/// Takes away the token by which DynamoDB, for ten minutes, knows a transaction that is sent again:
-/// nothing is to rest on it.
-pub struct Tokenless;
-
-impl cloud::tap::Plan for Tokenless {
-    fn before<'a>(
-        &'a self,
-        request: &'a cloud::tap::Request,
-    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
-        let mut body = request.body.clone();
-        let taken = body
-            .as_object_mut()
-            .and_then(|body| body.remove("ClientRequestToken"));
-        Box::pin(async move {
-            match taken {
-                Some(_) => cloud::tap::Verdict::Rewrite(body),
-                None => cloud::tap::Verdict::Pass,
-            }
-        })
-    }
-}
-
 /// Loses the answer to the n-th call, counting from one, and to no other.
 pub struct LoseAnswer {
     call: usize,

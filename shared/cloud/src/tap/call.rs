@@ -104,6 +104,9 @@ pub struct Call {
     pub response: Option<Value>,
     /// The capacity DynamoDB reports. A failed condition is charged too, but not reported.
     pub consumed: Vec<Consumed>,
+    /// Its place among the calls of this tap in the order in which they left. A recording has them in the
+    /// order of their answers; of calls made at once, only the first order is the same in every run.
+    pub left: u64,
     /// From leaving the tap to the answer; the time a call was held is not in it.
     pub duration: Duration,
 }
@@ -113,6 +116,7 @@ impl Call {
         request: Request,
         outcome: Outcome,
         response: Option<Value>,
+        left: u64,
         duration: Duration,
         names: &Names,
     ) -> Self {
@@ -125,6 +129,7 @@ impl Call {
             outcome,
             response,
             consumed,
+            left,
             duration,
         }
     }

@@ -200,6 +200,7 @@ impl Tap {
                 _ => break,
             }
         }
+        let left = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
         let mut keeps = None;
         let result = match verdict {
@@ -223,7 +224,8 @@ impl Tap {
         if let Some(failure) = &keeps {
             outcome = Outcome::NoAnswer(failure.to_string());
         }
-        let call = Call::new(request, outcome, response, started.elapsed(), self.names());
+        let took = started.elapsed();
+        let call = Call::new(request, outcome, response, left, took, self.names());
         for plan in &plans {
             plan.after(&call).await;
         }
