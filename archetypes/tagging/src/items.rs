@@ -134,7 +134,7 @@ pub struct ContentState {
     /// Which.
     pub content_id: String,
     /// How many live edges it has.
-    pub tag_count: u32,
+    pub tag_count: i64,
     /// Counts the changes of its edges: equal ones mean that no edge has changed in between.
     pub revision: u64,
 }

@@ -1,9 +1,25 @@
 //! Tagging: a relation with hot spots.
 
+pub mod attach;
+pub mod create_tag;
+pub mod cursor;
+pub mod detach;
 pub mod domain;
 pub mod items;
+pub mod merge;
+pub mod raise_buckets;
+pub mod read_tag;
+pub mod repair;
 pub mod tables;
+pub mod tags_of;
+pub mod view;
 
+pub use attach::Attached;
+pub use create_tag::Created;
+pub use detach::Detached;
+pub use raise_buckets::Raised;
+pub use repair::Mended;
+pub use view::Page;
 pub use domain::{BadInput, ContentId, TagName, TenantId};
 
 use cloud::{Cloud, CloudError, Millis};
