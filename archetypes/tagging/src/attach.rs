@@ -66,7 +66,7 @@ impl Tagging {
         content: &ContentId,
         name: &TagName,
     ) -> Result<Attached, TaggingError> {
-        let definition = self.resolve(tenant, name).await?;
+        let definition = self.resolve_to_write(tenant, name).await?;
         let attached = self.attach_to(tenant, content, &definition).await?;
         // Only now: what a merge did before this look is seen by it, and a merge that comes after it
         // sees the edge.

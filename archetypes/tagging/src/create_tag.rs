@@ -60,10 +60,15 @@ impl Tagging {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await
-            .guarded()?;
+            .guarded();
         let there: TagDefinition = match written {
-            Guard::Passed(_) => return Ok(Created::Now(definition)),
-            Guard::Failed(old) => from_item(&old.unwrap_or_default())?,
+            Ok(Guard::Passed(_)) => return Ok(Created::Now(definition)),
+            Ok(Guard::Failed(old)) => from_item(&old.unwrap_or_default())?,
+            // The write may have been made: ask who made what is there.
+            Err(fault) => match self.definition(tenant, name.normalized()).await? {
+                Some(there) => there,
+                None => return Err(fault.into()),
+            },
         };
         // The id was made for this call: if it is there, so was the call, and its answer was lost.
         if there.tag_id == definition.tag_id {

@@ -16,6 +16,7 @@ use crate::domain::{BadInput, Position, TenantId};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
@@ -31,7 +32,12 @@ pub struct Cursor {
 
 impl Tagging {
     /// The cursor as text. `question` is what it may be used for: the tag, the filter.
-    pub(crate) fn seal(&self, tenant: &TenantId, question: &str, cursor: &Cursor) -> String {
+    pub(crate) fn seal(
+        &self,
+        tenant: &TenantId,
+        question: &str,
+        cursor: &impl Serialize,
+    ) -> String {
         let plain = serde_json::to_vec(cursor).unwrap_or_default();
         let body = URL_SAFE_NO_PAD.encode(plain);
         let tag = self.mac(tenant, question, &body).finalize().into_bytes();
@@ -39,12 +45,12 @@ impl Tagging {
     }
 
     /// The cursor that this text is, if we made it for this tenant and this question.
-    pub(crate) fn unseal(
+    pub(crate) fn unseal<T: DeserializeOwned>(
         &self,
         tenant: &TenantId,
         question: &str,
         text: &str,
-    ) -> Result<Cursor, BadInput> {
+    ) -> Result<T, BadInput> {
         let (body, tag) = text.split_once('.').ok_or(BadInput::Cursor)?;
         let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| BadInput::Cursor)?;
         // In constant time, and before anything of it is read.
@@ -58,8 +64,8 @@ impl Tagging {
 
     /// Neither a tenant's id nor the body has a line break, so no two triples are one text.
     fn mac(&self, tenant: &TenantId, question: &str, body: &str) -> Hmac<Sha256> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.cursor_key).expect("HMAC takes keys of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.cursor_key)
+            .expect("HMAC takes keys of any length");
         mac.update(format!("{}\n{body}\n{question}", tenant.as_str()).as_bytes());
         mac
     }

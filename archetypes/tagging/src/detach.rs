@@ -34,8 +34,25 @@ impl Tagging {
         content: &ContentId,
         name: &TagName,
     ) -> Result<Detached, TaggingError> {
-        let definition = self.resolve(tenant, name).await?;
-        self.detach_from(tenant, content, &definition.tag_id).await
+        let mut tags = self.tags_behind(tenant, name).await?;
+        loop {
+            let mut told = Detached::NotThere;
+            for tag_id in &tags {
+                match self.detach_from(tenant, content, tag_id).await? {
+                    Detached::NotThere => {}
+                    now => told = now,
+                }
+            }
+            if told != Detached::NotThere {
+                return Ok(told);
+            }
+            // A merge may have moved it away from where we looked.
+            let now = self.tags_behind(tenant, name).await?;
+            if now == tags {
+                return Ok(Detached::NotThere);
+            }
+            tags = now;
+        }
     }
 
     /// Detaches exactly this tag.

@@ -220,7 +220,14 @@ mod tests {
 
     #[test]
     fn spellings_of_one_word_are_one_tag() {
-        for text in ["Rust", " #rust ", "RUST", "Ｒｕｓｔ", "ru\u{00AD}st", "##rust"] {
+        for text in [
+            "Rust",
+            " #rust ",
+            "RUST",
+            "Ｒｕｓｔ",
+            "ru\u{00AD}st",
+            "##rust",
+        ] {
             assert_eq!(name(text), "rust", "{text:?}");
         }
         assert_eq!(name("Straße"), name("STRASSE"));

@@ -162,10 +162,7 @@ pub fn bucket_key(tenant_id: &str, tag_id: &str, bucket: u32) -> String {
 /// The key of an edge's item.
 pub fn edge_key(tenant_id: &str, content_id: &str, tag_id: &str) -> Item {
     Item::from([
-        (
-            "content_key".into(),
-            s(content_key(tenant_id, content_id)),
-        ),
+        ("content_key".into(), s(content_key(tenant_id, content_id))),
         ("tag_id".into(), s(tag_id)),
     ])
 }

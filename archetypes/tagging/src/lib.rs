@@ -1,26 +1,35 @@
 //! Tagging: a relation with hot spots.
 
 pub mod attach;
+pub mod autocomplete;
 pub mod create_tag;
 pub mod cursor;
+pub mod definitions;
 pub mod detach;
 pub mod domain;
+pub mod follow_stream;
 pub mod items;
 pub mod merge;
+pub mod popularity;
 pub mod raise_buckets;
 pub mod read_tag;
+pub mod recount;
 pub mod repair;
+pub mod search;
+pub mod synonyms;
 pub mod tables;
 pub mod tags_of;
+pub mod top_tags;
 pub mod view;
+pub mod windows;
 
 pub use attach::Attached;
 pub use create_tag::Created;
 pub use detach::Detached;
+pub use domain::{BadInput, ContentId, TagName, TenantId};
 pub use raise_buckets::Raised;
 pub use repair::Mended;
 pub use view::Page;
-pub use domain::{BadInput, ContentId, TagName, TenantId};
 
 use cloud::{Cloud, CloudError, Millis};
 
@@ -30,6 +39,7 @@ pub struct Tagging {
     cloud: Cloud,
     cursor_key: Vec<u8>,
     cap: u32,
+    definitions: definitions::Definitions,
 }
 
 impl Tagging {
@@ -40,6 +50,7 @@ impl Tagging {
             cloud,
             cursor_key: cursor_key.to_vec(),
             cap: domain::DEFAULT_CAP,
+            definitions: definitions::Definitions::default(),
         }
     }
 

@@ -79,7 +79,8 @@ impl Tagging {
         let mut mended = Mended::default();
         for shard in 0..CONTENT_SHARDS {
             for content_id in self.contents_in(tenant, shard).await? {
-                self.repair_content(tenant, &content_id, &mut mended).await?;
+                self.repair_content(tenant, &content_id, &mut mended)
+                    .await?;
             }
         }
         for shard in 0..NAME_SHARDS {
@@ -297,7 +298,9 @@ impl Tagging {
     }
 
     async fn read_rows(&self, keys: Vec<Item>) -> Result<Vec<FoundRow>, CloudError> {
-        let read = self.cloud.read_batch(vec![("content_tag_by_tag", keys)], true);
+        let read = self
+            .cloud
+            .read_batch(vec![("content_tag_by_tag", keys)], true);
         let items = read.await?.into_values().flatten();
         items.map(|item| from_item(&item)).collect()
     }
@@ -318,7 +321,9 @@ impl Tagging {
             .into_iter()
             .map(|(content, tag)| edge_key(tenant.as_str(), content, tag))
             .collect();
-        let read = self.cloud.read_batch(vec![("content_tag_unique", keys)], true);
+        let read = self
+            .cloud
+            .read_batch(vec![("content_tag_unique", keys)], true);
         let items = read.await?.into_values().flatten();
         items.map(|item| from_item(&item)).collect()
     }

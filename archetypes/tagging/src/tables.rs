@@ -44,7 +44,11 @@ pub const TAGS: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("tag_key", "acme#rust", "identity: tenant and normalized name"),
+        attribute(
+            "tag_key",
+            "acme#rust",
+            "identity: tenant and normalized name",
+        ),
         attribute("tenant_id", "acme", "whose"),
         attribute("tag_name_norm", "rust", "the name as it is compared"),
         attribute("display_name", "Rust", "the name as its creator wrote it"),
@@ -61,6 +65,21 @@ pub const TAGS: Table = Table {
             "redirect_to",
             "rustlang",
             "for another name of a tag: that tag's normalized name",
+        ),
+        attribute(
+            "aliases",
+            "[rustlang]",
+            "its other names: a merge takes them along",
+        ),
+        attribute(
+            "merge_bucket",
+            "2",
+            "while MERGING: how far the walk has come",
+        ),
+        attribute(
+            "merge_position",
+            "8232774399999#photo-1",
+            "while MERGING: how far in that bucket",
         ),
         attribute("created_at", "1767225600000", "epoch ms"),
     ],
@@ -85,7 +104,11 @@ const EDGE_ATTRIBUTES: &[Attribute] = &[
     attribute("tag_id", "tag-0001", "identity"),
     attribute("tenant_id", "acme", "whose"),
     attribute("content_id", "photo-1", "what is tagged"),
-    attribute("tag_name_norm", "rust", "so that listing tags needs no second read"),
+    attribute(
+        "tag_name_norm",
+        "rust",
+        "so that listing tags needs no second read",
+    ),
     attribute(
         "live",
         "true",
@@ -162,7 +185,11 @@ pub const CONTENTS: Table = Table {
         attribute("tenant_id", "acme", "whose"),
         attribute("content_id", "photo-1", "which"),
         attribute("content_shard", "acme#1", "key of by_shard"),
-        attribute("tag_count", "3", "live edges: what the cap is compared with"),
+        attribute(
+            "tag_count",
+            "3",
+            "live edges: what the cap is compared with",
+        ),
         attribute(
             "revision",
             "5",
@@ -183,8 +210,16 @@ pub const TAG_GATES: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("bucket_key", "acme#tag-0002#0", "there only if it is closed"),
-        attribute("into", "rust", "the normalized name of the tag that takes them now"),
+        attribute(
+            "bucket_key",
+            "acme#tag-0002#0",
+            "there only if it is closed",
+        ),
+        attribute(
+            "into",
+            "rust",
+            "the normalized name of the tag that takes them now",
+        ),
     ],
 };
 
@@ -192,17 +227,27 @@ pub const TAG_GATES: Table = Table {
 pub const TAG_POPULARITY: Table = Table {
     name: "tag_popularity",
     entity: "TagPopularityView",
-    why: "How many live edges a tag has, in all and by the window they were attached in.",
+    why: "How many live edges a tag has, in all and by the window they were attached in. By tag, so that no key takes the counts of a whole tenant; a batch of a viral tag's edges is written as one change.",
     partition: Key::S("tag_id_key"),
     sort: Some(Key::S("window")),
     indexes: &[],
-    ttl: None,
+    ttl: Some("expires_at"),
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
         attribute("tag_id_key", "acme#tag-0001", "tenant and tag"),
         attribute("window", "DAY#2026-01-01", "ALL, a day or an hour"),
         attribute("live_edges", "42", "attached in that window and still live"),
+        attribute(
+            "revision",
+            "57",
+            "counts the changes of the row: an older copy never replaces a newer one in Redis. That of ALL changes with every count of the tag: a recount knows by it that nothing came in between",
+        ),
+        attribute(
+            "expires_at",
+            "1768003200",
+            "epoch seconds; a day after the window is no longer asked for. All time has none",
+        ),
     ],
 };
 
@@ -222,7 +267,11 @@ pub const POPULARITY_APPLIED: Table = Table {
         attribute("tag_id", "tag-0001", "the edge"),
         attribute("version", "1", "the newest version counted"),
         attribute("live", "true", "what it said"),
-        attribute("created_at", "1767225600000", "the window it was counted in"),
+        attribute(
+            "created_at",
+            "1767225600000",
+            "the windows it was counted in",
+        ),
     ],
 };
 
@@ -231,15 +280,40 @@ pub const STREAM_CHECKPOINTS: Table = Table {
     name: "stream_checkpoints",
     entity: "how far the consumer of the edges' stream has come",
     why: "Durable: a consumer that dies is followed by one that goes on. A record may be seen twice, none never.",
-    partition: Key::S("shard_id"),
-    sort: None,
+    partition: Key::S("stream"),
+    sort: Some(Key::S("shard_id")),
     indexes: &[],
-    ttl: None,
+    ttl: Some("expires_at"),
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
+        attribute(
+            "stream",
+            "content_tag_unique",
+            "the table it is the stream of",
+        ),
         attribute("shard_id", "shardId-0001", "which shard of the stream"),
-        attribute("sequence_number", "100000001", "the last record applied"),
+        attribute(
+            "sequence_number",
+            "100000001",
+            "the last record that was counted",
+        ),
+        attribute("ended", "false", "read to its end: its children may begin"),
+        attribute(
+            "revision",
+            "7",
+            "counts the changes: a slow consumer moves nothing back",
+        ),
+        attribute(
+            "gap",
+            "5",
+            "the revision at which lost records were noticed, until a recount has made up for them",
+        ),
+        attribute(
+            "expires_at",
+            "1767830400",
+            "epoch seconds; a week after the end of the shard",
+        ),
     ],
 };
 

@@ -45,7 +45,7 @@ impl Tagging {
         let definition = self.resolve(tenant, name).await?;
         let question = format!("view {}", definition.tag_id);
         let cursor = match cursor {
-            Some(text) => Some(self.unseal(tenant, &question, text)?),
+            Some(text) => Some(self.unseal::<Cursor>(tenant, &question, text)?),
             None => None,
         };
         let mut merge = Merge::start(self, &definition, cursor.as_ref(), limit).await?;
@@ -56,7 +56,9 @@ impl Tagging {
                 None => break,
             }
         }
-        let next = merge.cursor().map(|next| self.seal(tenant, &question, &next));
+        let next = merge
+            .cursor()
+            .map(|next| self.seal(tenant, &question, &next));
         Ok(Page { contents, next })
     }
 }
@@ -116,7 +118,10 @@ impl<'a> Merge<'a> {
                 bucket.read(self.tagging, self.page).await?;
             }
         }
-        let heads = self.buckets.iter_mut().filter(|bucket| !bucket.rows.is_empty());
+        let heads = self
+            .buckets
+            .iter_mut()
+            .filter(|bucket| !bucket.rows.is_empty());
         let first = heads.min_by_key(|bucket| bucket.rows.front().map(IndexRow::position));
         let row = first.and_then(|bucket| bucket.rows.pop_front());
         if let Some(row) = &row {
@@ -134,7 +139,10 @@ impl<'a> Merge<'a> {
         let numbered = (0..).zip(&self.buckets);
         Some(Cursor {
             after: self.last.clone()?,
-            ended: numbered.filter(|(_, b)| over(b)).map(|(number, _)| number).collect(),
+            ended: numbered
+                .filter(|(_, b)| over(b))
+                .map(|(number, _)| number)
+                .collect(),
         })
     }
 }
@@ -159,7 +167,10 @@ impl Bucket {
         for item in answer.items.unwrap_or_default() {
             self.rows.push_back(from_item(&item)?);
         }
-        match answer.last_evaluated_key.and_then(|mut key| key.remove("position")) {
+        match answer
+            .last_evaluated_key
+            .and_then(|mut key| key.remove("position"))
+        {
             Some(AttributeValue::S(position)) => self.after = Some(position),
             _ => self.ended = true,
         }
