@@ -8,6 +8,7 @@ pub mod definitions;
 pub mod detach;
 pub mod domain;
 pub mod follow_stream;
+pub mod heat;
 pub mod items;
 pub mod merge;
 pub mod popularity;
