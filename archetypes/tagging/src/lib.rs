@@ -1,5 +1,15 @@
-//! Tagging: a relation with hot spots.
+#![doc = include_str!("../README.md")]
+//!
+//! # The modules, in reading order
+//!
+//! Schema and rules: [`tables`], [`domain`], [`items`].
+//! The documents' use cases: [`create_tag`], [`read_tag`], [`attach`], [`detach`], [`view`] with its
+//! [`cursor`], and for the popularity [`follow_stream`], [`popularity`], [`windows`].
+//! What keeps it going: [`raise_buckets`], [`definitions`], [`repair`], [`recount`].
+//! Beyond the documents, each skippable: [`tags_of`], [`top_tags`], [`search`], [`autocomplete`],
+//! [`synonyms`], [`merge`], [`heat`], [`api`]. The story that shows it all: [`walkthrough`].
 
+pub mod api;
 pub mod attach;
 pub mod autocomplete;
 pub mod create_tag;
@@ -22,6 +32,7 @@ pub mod tables;
 pub mod tags_of;
 pub mod top_tags;
 pub mod view;
+pub mod walkthrough;
 pub mod windows;
 
 pub use attach::Attached;
@@ -31,6 +42,7 @@ pub use domain::{BadInput, ContentId, TagName, TenantId};
 pub use raise_buckets::Raised;
 pub use repair::Mended;
 pub use view::Page;
+pub use walkthrough::archetype;
 
 use cloud::{Cloud, CloudError, Millis};
 

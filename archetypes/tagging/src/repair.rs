@@ -92,7 +92,7 @@ impl Tagging {
     }
 
     /// First way: what the edges of a content say must be there.
-    async fn repair_content(
+    pub async fn repair_content(
         &self,
         tenant: &TenantId,
         content_id: &str,
@@ -138,7 +138,7 @@ impl Tagging {
     }
 
     /// Second way: what is there that no edge says.
-    async fn repair_tag(
+    pub async fn repair_tag(
         &self,
         tenant: &TenantId,
         tag_name_norm: &str,

@@ -6,7 +6,7 @@
 use cloud::tables::{
     Attribute, Billing, Index, Key, Projection, Scope, StreamView, Table, attribute,
 };
-use walkthrough::{Action, Machine};
+use walkthrough::{Action, Calls, Machine, step};
 
 /// How many keys the list of a tenant's tag names is spread over. Autocomplete asks each of them.
 pub const NAME_SHARDS: u32 = 4;
@@ -329,8 +329,228 @@ pub const TABLES: &[Table] = &[
     STREAM_CHECKPOINTS,
 ];
 
-/// What each action writes, in both layers, and the calls it may make. The names are the documents'.
-pub const ACTIONS: &[Action] = &[];
+/// What each action writes, in both layers, and the calls it may make. The first nine are the
+/// documents'.
+pub const ACTIONS: &[Action] = &[
+    Action {
+        name: "create tag",
+        entities: &["TagDefinitionState"],
+        abstract_layer: "create target, insert/create",
+        concrete_layer: "PutItem on tags by tenant and normalized name, if attribute_not_exists(tag_key); the id is generated",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["PutItem tags if"],
+        }],
+    },
+    Action {
+        name: "read tag metadata",
+        entities: &["TagDefinitionState"],
+        abstract_layer: "read source",
+        concrete_layer: "GetItem on tags by name, consistent; or Query on tags/by_id",
+        calls: &[
+            Calls {
+                when: "by name",
+                sequence: &["GetItem tags"],
+            },
+            Calls {
+                when: "by id",
+                sequence: &["Query tags/by_id"],
+            },
+        ],
+    },
+    Action {
+        name: "attach tag to content",
+        entities: &[
+            "ContentTagUniqueState",
+            "ContentTagByTagIndexState",
+            "TagEvent",
+        ],
+        abstract_layer: "state transition, guarded add/remove",
+        concrete_layer: "Put on content_tag_unique if it is not there (or not live and as seen), in one transaction with the index row and the count",
+        calls: ATTACH,
+    },
+    Action {
+        name: "update reverse index by tag",
+        entities: &["ContentTagByTagIndexState"],
+        abstract_layer: "create target, bucketed relation index write",
+        concrete_layer: "Put on content_tag_by_tag in that transaction: bucket = hash(tag_id, content_id) mod B, position = newest first",
+        calls: ATTACH,
+    },
+    Action {
+        name: "publish relation change",
+        entities: &["TagEvent"],
+        abstract_layer: "create target, projection/update event",
+        concrete_layer: "the stream record of the edge: DynamoDB writes it with the edge, once for each version",
+        calls: ATTACH,
+    },
+    Action {
+        name: "detach tag from content",
+        entities: &[
+            "ContentTagUniqueState",
+            "ContentTagByTagIndexState",
+            "TagEvent",
+        ],
+        abstract_layer: "state transition, guarded add/remove",
+        concrete_layer: "Put on content_tag_unique with live = false if the version is the one read, in one transaction with the index row and the count",
+        calls: DETACH,
+    },
+    Action {
+        name: "remove reverse index entry",
+        entities: &["ContentTagByTagIndexState"],
+        abstract_layer: "state transition, index maintenance",
+        concrete_layer: "Delete on content_tag_by_tag in that transaction, by the bucket and the moment that the edge keeps",
+        calls: DETACH,
+    },
+    Action {
+        name: "view content by tag",
+        entities: &["ContentTagByTagIndexState"],
+        abstract_layer: "read projection",
+        concrete_layer: "GetItem on tags for B, then Query on all buckets at once, merged lazily by (created_at desc, content_id)",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["GetItem tags", "Query content_tag_by_tag *"],
+        }],
+    },
+    Action {
+        name: "update popularity counts",
+        entities: &["TagPopularityView"],
+        abstract_layer: "overwrite, counter/projection update",
+        concrete_layer: "DynamoDB Streams consumer with a checkpoint: the count and the version of the edge it comes from in one transaction, then Redis sorted sets by window",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["FOLLOW"],
+        }],
+    },
+    Action {
+        name: "top tags",
+        entities: &["TagPopularityView"],
+        abstract_layer: "read projection (beyond the documents)",
+        concrete_layer: "the sorted set of the window in Redis; filled from the table when it is not there",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["TOP"],
+        }],
+    },
+    Action {
+        name: "tags of a content",
+        entities: &["ContentTagUniqueState"],
+        abstract_layer: "read source (beyond the documents)",
+        concrete_layer: "Query on content_tag_unique by content, consistent",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["Query content_tag_unique *"],
+        }],
+    },
+    Action {
+        name: "raise buckets",
+        entities: &["TagDefinitionState"],
+        abstract_layer: "overwrite, guarded raise (beyond the documents)",
+        concrete_layer: "UpdateItem on tags if buckets is lower and the tag is ACTIVE; no row moves",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["UpdateItem tags if"],
+        }],
+    },
+    Action {
+        name: "repair",
+        entities: &["ContentTagByTagIndexState", "ContentTagUniqueState"],
+        abstract_layer: "rebuild a projection from its source (beyond the documents)",
+        concrete_layer: "all contents and their edges, then all tags and their rows; each mend in a transaction with a ConditionCheck on the edge as it was read",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["REPAIR"],
+        }],
+    },
+    Action {
+        name: "add synonym",
+        entities: &["TagDefinitionState"],
+        abstract_layer: "create target, redirect (beyond the documents)",
+        concrete_layer: "Put on tags with redirect_to, in one transaction with a check that the target is a tag of its own",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["SYNONYM"],
+        }],
+    },
+    Action {
+        name: "merge tags",
+        entities: &["TagDefinitionState", "ContentTagUniqueState"],
+        abstract_layer: "state transition, rewrite of a relation (beyond the documents)",
+        concrete_layer: "redirect, close the gates of its buckets, move each edge in a transaction; resumable",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["MERGE"],
+        }],
+    },
+    Action {
+        name: "search contents",
+        entities: &["ContentTagByTagIndexState", "ContentTagUniqueState"],
+        abstract_layer: "read projection, AND / OR (beyond the documents)",
+        concrete_layer: "OR merges the views; AND walks the rarest tag and reads the other edges in batches",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["SEARCH"],
+        }],
+    },
+    Action {
+        name: "autocomplete",
+        entities: &["TagDefinitionState"],
+        abstract_layer: "read projection by prefix (beyond the documents)",
+        concrete_layer: "Query on tags/by_name, each shard, begins_with",
+        calls: &[Calls {
+            when: "any",
+            sequence: &["Query tags/by_name ×4"],
+        }],
+    },
+];
+
+const ATTACH: &[Calls] = &[
+    Calls {
+        when: "new",
+        sequence: &[
+            "GetItem tags",
+            "TransactWriteItems [Put content_tag_unique if, Put content_tag_by_tag, Update contents if]",
+            "GetItem tag_gates",
+        ],
+    },
+    Calls {
+        when: "was there and is again",
+        sequence: &[
+            "GetItem tags",
+            "TransactWriteItems [Put content_tag_unique if, Put content_tag_by_tag, Update contents if] ×2",
+            "GetItem tag_gates",
+        ],
+    },
+];
+
+const DETACH: &[Calls] = &[Calls {
+    when: "there",
+    sequence: &[
+        "GetItem tags",
+        "GetItem content_tag_unique",
+        "TransactWriteItems [Put content_tag_unique if, Delete content_tag_by_tag, Update contents]",
+    ],
+}];
 
 /// The states and what moves them.
-pub const MACHINES: &[Machine] = &[];
+pub const MACHINES: &[Machine] = &[
+    Machine {
+        entity: "ContentTagUniqueState",
+        states: &["live", "not live"],
+        transitions: &[
+            step("", "live", "attach tag to content"),
+            step("live", "not live", "detach tag from content"),
+            step("not live", "live", "attach tag to content"),
+        ],
+    },
+    Machine {
+        entity: "TagDefinitionState",
+        states: &["ACTIVE", "MERGING", "REDIRECT"],
+        transitions: &[
+            step("", "ACTIVE", "create tag"),
+            step("ACTIVE", "ACTIVE", "raise buckets"),
+            step("", "REDIRECT", "add synonym"),
+            step("ACTIVE", "MERGING", "merge tags"),
+            step("MERGING", "REDIRECT", "merge tags"),
+        ],
+    },
+];

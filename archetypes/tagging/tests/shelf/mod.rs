@@ -8,7 +8,7 @@ use cloud::item::{all_items, from_item, s};
 use cloud::{Cloud, Item};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tagging::domain::{MAX_BUCKETS, Position};
+use tagging::domain::{Position, bucket_of};
 use tagging::items::{Edge, bucket_key, content_key};
 use tagging::tables::{CONTENT_SHARDS, NAME_SHARDS};
 use tagging::{
@@ -258,7 +258,8 @@ impl Shelf {
                 .await
             {
                 let tag_id = text(&tag, "tag_id");
-                for bucket in 0..MAX_BUCKETS.min(20) {
+                let buckets: u32 = tag["buckets"].as_n().unwrap().parse().unwrap();
+                for bucket in 0..buckets + 2 {
                     let key = bucket_key(tenant, &tag_id, bucket);
                     let found = self
                         .query("content_tag_by_tag", None, "bucket_key", key)
@@ -353,6 +354,17 @@ impl Shelf {
             .expression_attribute_values(":count", AttributeValue::N(count.to_string()))
             .send();
         update.await.unwrap();
+    }
+
+    /// The id of a content that is in bucket 0 of one and in bucket 1 of two.
+    pub async fn moves(&self) -> String {
+        let rust = self
+            .beside()
+            .read_tag(&self.tenant, &self.rust)
+            .await
+            .unwrap();
+        let mut ids = (0..).map(|number| format!("photo-{number}"));
+        ids.find(|id| bucket_of(&rust.tag_id, id, 2) == 1).unwrap()
     }
 
     /// An edge that must be there, live or not.
@@ -467,9 +479,25 @@ pub fn reader(
     })
 }
 
-/// Adds one who repairs.
-pub fn repairer(actors: Interleave<Shelf, Told>) -> Interleave<Shelf, Told> {
+/// Adds one who repairs a content's half of the index: the rows that its edges should have.
+pub fn content_repairer(
+    actors: Interleave<Shelf, Told>,
+    id: &'static str,
+) -> Interleave<Shelf, Told> {
+    actors.actor("repair", move |shelf| async move {
+        let mut mended = Mended::default();
+        let repaired = shelf.tagging.repair_content(&shelf.tenant, id, &mut mended);
+        repaired.await.unwrap();
+        Told::Repair(mended)
+    })
+}
+
+/// Adds one who repairs the other half: the rows of "rust" that no edge has.
+pub fn tag_repairer(actors: Interleave<Shelf, Told>) -> Interleave<Shelf, Told> {
     actors.actor("repair", |shelf| async move {
-        Told::Repair(shelf.repair().await)
+        let mut mended = Mended::default();
+        let repaired = shelf.tagging.repair_tag(&shelf.tenant, "rust", &mut mended);
+        repaired.await.unwrap();
+        Told::Repair(mended)
     })
 }
