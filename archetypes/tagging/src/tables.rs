@@ -416,20 +416,54 @@ pub const ACTIONS: &[Action] = &[
         entities: &["TagPopularityView"],
         abstract_layer: "overwrite, counter/projection update",
         concrete_layer: "DynamoDB Streams consumer with a checkpoint: the count and the version of the edge it comes from in one transaction, then Redis sorted sets by window",
-        calls: &[Calls {
-            when: "any",
-            sequence: &["FOLLOW"],
-        }],
+        calls: &[
+            Calls {
+                when: "changes",
+                sequence: &[
+                    "ListStreams",
+                    "DescribeStream content_tag_unique *",
+                    "Query stream_checkpoints *",
+                    "GetShardIterator content_tag_unique *",
+                    "GetRecords",
+                    "BatchGetItem [Get popularity_applied *]",
+                    "TransactWriteItems [Put popularity_applied if *, Update tag_popularity *]",
+                    "BatchGetItem [Get tag_popularity *]",
+                    "PIPELINE [EVAL {key}:counts *]",
+                    "PutItem stream_checkpoints if",
+                    "GetRecords",
+                ],
+            },
+            Calls {
+                when: "nothing new",
+                sequence: &[
+                    "ListStreams",
+                    "DescribeStream content_tag_unique *",
+                    "Query stream_checkpoints *",
+                    "GetRecords",
+                ],
+            },
+        ],
     },
     Action {
         name: "top tags",
         entities: &["TagPopularityView"],
         abstract_layer: "read projection (beyond the documents)",
         concrete_layer: "the sorted set of the window in Redis; filled from the table when it is not there",
-        calls: &[Calls {
-            when: "any",
-            sequence: &["TOP"],
-        }],
+        calls: &[
+            Calls {
+                when: "in Redis",
+                sequence: &["EVAL {key}:counts"],
+            },
+            Calls {
+                when: "not in Redis yet",
+                sequence: &[
+                    "EVAL {key}:counts ×2",
+                    "Query tags/by_name ×4",
+                    "BatchGetItem [Get tag_popularity *] *",
+                    "EVAL {key}:counts *",
+                ],
+            },
+        ],
     },
     Action {
         name: "tags of a content",
@@ -458,7 +492,28 @@ pub const ACTIONS: &[Action] = &[
         concrete_layer: "all contents and their edges, then all tags and their rows; each mend in a transaction with a ConditionCheck on the edge as it was read",
         calls: &[Calls {
             when: "any",
-            sequence: &["REPAIR"],
+            sequence: &[
+                "Query contents/by_shard",
+                REPAIR_CONTENTS,
+                "Query contents/by_shard",
+                REPAIR_CONTENTS,
+                "Query contents/by_shard",
+                REPAIR_CONTENTS,
+                "Query contents/by_shard",
+                REPAIR_CONTENTS,
+                "Query tags/by_name",
+                "GetItem tags *",
+                REPAIR_BUCKETS,
+                "Query tags/by_name",
+                "GetItem tags *",
+                REPAIR_BUCKETS,
+                "Query tags/by_name",
+                "GetItem tags *",
+                REPAIR_BUCKETS,
+                "Query tags/by_name",
+                "GetItem tags *",
+                REPAIR_BUCKETS,
+            ],
         }],
     },
     Action {
@@ -468,7 +523,10 @@ pub const ACTIONS: &[Action] = &[
         concrete_layer: "Put on tags with redirect_to, in one transaction with a check that the target is a tag of its own",
         calls: &[Calls {
             when: "any",
-            sequence: &["SYNONYM"],
+            sequence: &[
+                "GetItem tags *",
+                "TransactWriteItems [Put tags if, Update tags if]",
+            ],
         }],
     },
     Action {
@@ -478,7 +536,19 @@ pub const ACTIONS: &[Action] = &[
         concrete_layer: "redirect, close the gates of its buckets, move each edge in a transaction; resumable",
         calls: &[Calls {
             when: "any",
-            sequence: &["MERGE"],
+            sequence: &[
+                "GetItem tags *",
+                "TransactWriteItems [Update tags if, Update tags if] *",
+                "GetItem tags *",
+                "PutItem tag_gates *",
+                "BatchGetItem [Get tags] *",
+                "Query content_tag_by_tag",
+                "(GetItem content_tag_unique ×2; TransactWriteItems [Put content_tag_unique if, Delete content_tag_by_tag, Put content_tag_unique if, Put content_tag_by_tag, Update contents]; GetItem tag_gates) *",
+                "UpdateItem tags if *",
+                "Query content_tag_by_tag *",
+                "BatchGetItem [Get tags] *",
+                "UpdateItem tags if",
+            ],
         }],
     },
     Action {
@@ -487,8 +557,13 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "read projection, AND / OR (beyond the documents)",
         concrete_layer: "OR merges the views; AND walks the rarest tag and reads the other edges in batches",
         calls: &[Calls {
-            when: "any",
-            sequence: &["SEARCH"],
+            when: "all of them",
+            sequence: &[
+                "GetItem tags *",
+                "BatchGetItem [Get tag_popularity *]",
+                "Query content_tag_by_tag *",
+                "BatchGetItem [Get content_tag_unique *] *",
+            ],
         }],
     },
     Action {
@@ -521,6 +596,12 @@ const ATTACH: &[Calls] = &[
         ],
     },
 ];
+
+/// What repair does with each content of a shard.
+const REPAIR_CONTENTS: &str = "(GetItem contents; Query content_tag_unique; BatchGetItem [Get content_tag_by_tag *] *; TransactWriteItems [ConditionCheck content_tag_unique if, Put content_tag_by_tag] *; UpdateItem contents if *) *";
+
+/// What repair does with each bucket of a tag.
+const REPAIR_BUCKETS: &str = "(Query content_tag_by_tag; BatchGetItem [Get content_tag_unique *] *; TransactWriteItems [ConditionCheck content_tag_unique if, Delete content_tag_by_tag] *) *";
 
 const DETACH: &[Calls] = &[Calls {
     when: "there",
