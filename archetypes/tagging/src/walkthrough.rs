@@ -64,8 +64,8 @@ const WORKLOAD: Workload = Workload {
         Skew {
             resource: "contents/by_shard",
             action: "",
-            hottest: 0.25,
-            why: "four shards",
+            hottest: 0.125,
+            why: "eight shards",
         },
         Skew {
             resource: "tags/by_name",

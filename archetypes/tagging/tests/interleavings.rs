@@ -337,11 +337,6 @@ async fn repair_beside_an_attach_corrects_a_count_or_leaves_it_to_the_next() {
 
 #[tokio::test]
 async fn two_repairs_at_once_mend_what_one_does() {
-    let setup = || async {
-        let shelf = torn().await;
-        shelf.miscount("photo", 5).await;
-        shelf
-    };
     let half = |shelf: std::sync::Arc<Shelf>| async move {
         let mut mended = tagging::Mended::default();
         let repaired = shelf
@@ -350,7 +345,7 @@ async fn two_repairs_at_once_mend_what_one_does() {
         repaired.await.unwrap();
         Told::Repair(mended)
     };
-    let actors = Interleave::of(setup).actor("one", half).actor("two", half);
+    let actors = Interleave::of(torn).actor("one", half).actor("two", half);
     let explored = explore(actors).await;
     assert!(explored.schedules >= 50, "{}", explored.schedules);
     assert!(explored.seen.contains_key("one mended, two mended"));

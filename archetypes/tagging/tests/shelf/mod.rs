@@ -191,14 +191,12 @@ impl Shelf {
 
     /// The ids of all contents that ever had a tag.
     pub async fn content_ids(&self) -> Vec<String> {
-        let mut ids = Vec::new();
-        for shard in 0..CONTENT_SHARDS {
+        let shards = (0..CONTENT_SHARDS).map(|shard| {
             let shard = format!("{}#{shard}", self.tenant.as_str());
-            let index = Some("by_shard");
-            for item in self.query("contents", index, "content_shard", shard).await {
-                ids.push(text(&item, "content_id"));
-            }
-        }
+            self.query("contents", Some("by_shard"), "content_shard", shard)
+        });
+        let items = futures::future::join_all(shards).await.concat();
+        let ids = items.iter().map(|item| text(item, "content_id")).collect();
         ids
     }
 
