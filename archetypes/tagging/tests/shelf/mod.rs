@@ -196,8 +196,7 @@ impl Shelf {
             self.query("contents", Some("by_shard"), "content_shard", shard)
         });
         let items = futures::future::join_all(shards).await.concat();
-        let ids = items.iter().map(|item| text(item, "content_id")).collect();
-        ids
+        items.iter().map(|item| text(item, "content_id")).collect()
     }
 
     /// Everything that must hold at quiescence, however the story went: the index has exactly one row
