@@ -7,7 +7,7 @@ mod shelf;
 
 use chaos::{Interleave, Weaken, breaks};
 use shelf::{
-    Shelf, Told, attacher, checked, content_repairer, detacher, tag_repairer, with_rust,
+    Shelf, Told, attacher, checked, content_repairer, detacher, name, tag_repairer, with_rust,
     with_tagged,
 };
 use std::sync::Arc;
@@ -86,6 +86,33 @@ async fn without_only_upwards_b_falls_and_rows_are_out_of_sight() {
     drop(plan);
     assert_eq!(weak.applied(), 1);
     assert!(shelf.ids().await.len() < 8);
+}
+
+/// The one clause that is a second lock on a locked door: whoever reads the definition of a merged tag is
+/// led on, so nobody uses its number. It stays, because a merge should not have to know that.
+#[tokio::test]
+async fn without_active_only_a_name_that_leads_on_gets_buckets() {
+    let shelf = with_tagged(1, &["photo"]).await;
+    shelf.create("go", 1).await;
+    shelf.attach("memo", "go").await;
+    let merged = shelf
+        .tagging
+        .merge(&shelf.tenant, &name("go"), &shelf.rust)
+        .await;
+    merged.unwrap();
+    let weak = Arc::new(Weaken::guard_on("tags").without("#status = :active"));
+    let plan = shelf.tagging.cloud().tap().install(weak.clone());
+    let raised = shelf
+        .tagging
+        .raise_buckets(&shelf.tenant, &name("go"), 4)
+        .await;
+    assert!(matches!(raised.unwrap(), Raised::Merged { into } if into == "rust"));
+    drop(plan);
+    assert_eq!(weak.applied(), 1);
+    shelf.later();
+    shelf.attach("late", "go").await;
+    assert_eq!(shelf.ids().await, ["late", "memo", "photo"]);
+    shelf.invariants().await.unwrap();
 }
 
 /// A live edge without its row.
