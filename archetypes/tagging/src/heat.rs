@@ -1,7 +1,7 @@
 //! Heat: what B buys and what it costs. `cargo run -p tagging -- heat`
 //!
 //! One viral tag, more attaches than it can take, and B = 1, 2, 4, 8, 16. The limits are those of one
-//! partition key (`chaos::Heat`), scaled down by ten so that it runs in seconds; what is printed is
+//! partition key (`chaos::Heat`), scaled down by fifty so that it runs in seconds; what is printed is
 //! scaled up again. Time is a clock that is turned by a second at a time, so the figures are the same
 //! on every machine.
 
@@ -31,14 +31,14 @@ pub const HEAT: walkthrough::Command = walkthrough::Command {
 pub const BUCKETS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// The limits are this many times smaller than DynamoDB's, and so is the load.
-const SCALE: u32 = 10;
+const SCALE: u32 = 50;
 
 /// What a partition key takes in a second, in write units and in read units.
 const WRITES: f64 = 1_000.0;
 const READS: f64 = 3_000.0;
 
 /// How many attaches are tried in each second, before scaling: more than 16 buckets take.
-const OFFERED: u32 = 9_000;
+const OFFERED: u32 = 12_000;
 
 /// How many seconds are counted, after one that uses up what a rested key has saved.
 const SECONDS: u32 = 2;

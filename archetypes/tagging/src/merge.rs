@@ -20,7 +20,7 @@ use crate::items::{Edge, TagDefinition, TagStatus, bucket_key, tag_key};
 use crate::{Tagging, TaggingError};
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem, Update};
 use cloud::item::{n, pause, s};
-use cloud::{CloudError, Guarded, Item, Transaction};
+use cloud::{CloudError, Item, Transaction};
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +44,16 @@ const BEGIN_GUARD: &str = "#status = :active";
 const BEGIN_FROM: &str = "SET #status = :merging, redirect_to = :into";
 const BEGIN_INTO: &str = "ADD aliases :from";
 
-/// Still on the move, and not a sweep after it.
-const MOVING: &str = "#status = :merging";
+/// These need no guard: they say the same however often they are said, and nobody takes a redirect back.
 const SAVE_PLACE: &str = "SET merge_bucket = :bucket, merge_position = :position";
 const FINISH: &str = "SET #status = :redirect REMOVE merge_bucket, merge_position";
 
-/// This other name still stands for what it stood for.
-const SAME_REDIRECT: &str = "redirect_to = :from";
-const POINT: &str = "SET redirect_to = :into";
-const FORGET_ALIAS: &str = "DELETE aliases :alias";
+/// The target is still a tag of its own. A name that is pointed at one that is on its way into another
+/// would be pointed there too late to be taken along.
 const TARGET_GUARD: &str = "#status = :active";
 const TAKE_ALIAS: &str = "ADD aliases :alias";
+const POINT: &str = "SET redirect_to = :into";
+const FORGET_ALIAS: &str = "DELETE aliases :alias";
 
 /// An edge more or less is a change of the content, also where their number stays.
 const COUNT_CHANGE: &str = "ADD tag_count :change, revision :one";
@@ -125,20 +124,27 @@ impl Tagging {
         from: &TagName,
         into: &TagName,
     ) -> Result<Result<(TagDefinition, TagDefinition), String>, TaggingError> {
+        let mut apart = None;
         for attempt in 0..ATTEMPTS {
-            let target = self.resolve(tenant, into).await?;
             let unknown = || TaggingError::UnknownTag(from.normalized().to_owned());
             let source = self
                 .definition(tenant, from.normalized())
                 .await?
                 .ok_or_else(unknown)?;
+            let target = self.resolve(tenant, into).await?;
             if let Some(now) = &source.redirect_to {
-                let ours = self.resolve(tenant, from).await?.tag_id == target.tag_id;
-                return Ok(if ours {
-                    Ok((source, target))
-                } else {
-                    Err(now.clone())
-                });
+                let leads_to = self.resolve(tenant, from).await?;
+                if leads_to.tag_id == target.tag_id {
+                    return Ok(Ok((source, target)));
+                }
+                // The two were not read at once: the target may have been merged in between. What is
+                // twice the same is so.
+                let seen = Some((leads_to.tag_id, target.tag_id));
+                if apart == seen {
+                    return Ok(Err(now.clone()));
+                }
+                apart = seen;
+                continue;
             }
             if source.tag_id == target.tag_id {
                 return Err(BadInput::Other("a tag cannot be merged into itself").into());
@@ -410,14 +416,10 @@ impl Tagging {
             .table_name(self.table("tags"))
             .key("tag_key", s(tag_key(&from.tenant_id, &from.tag_name_norm)))
             .update_expression(SAVE_PLACE)
-            .condition_expression(MOVING)
-            .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":merging", s("MERGING"))
             .expression_attribute_values(":bucket", n(bucket))
             .expression_attribute_values(":position", s(position))
             .send()
-            .await
-            .guarded()?;
+            .await?;
         Ok(())
     }
 
@@ -442,9 +444,7 @@ impl Tagging {
                 .table_name(self.table("tags"))
                 .key("tag_key", key(alias))
                 .update_expression(POINT)
-                .condition_expression(SAME_REDIRECT)
-                .expression_attribute_values(":into", s(&target.tag_name_norm))
-                .expression_attribute_values(":from", s(&from.tag_name_norm));
+                .expression_attribute_values(":into", s(&target.tag_name_norm));
             let forget = Update::builder()
                 .table_name(self.table("tags"))
                 .key("tag_key", key(&from.tag_name_norm))
@@ -474,13 +474,10 @@ impl Tagging {
             .table_name(self.table("tags"))
             .key("tag_key", s(tag_key(&from.tenant_id, &from.tag_name_norm)))
             .update_expression(FINISH)
-            .condition_expression(MOVING)
             .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":merging", s("MERGING"))
             .expression_attribute_values(":redirect", s("REDIRECT"))
             .send()
-            .await
-            .guarded()?;
+            .await?;
         Ok(())
     }
 

@@ -134,28 +134,30 @@ impl Tagging {
         }
         let newest: Vec<&Edge> = newest.into_values().collect();
         let mut counted = 0;
+        let mut touched = BTreeSet::new();
         for edges in newest.chunks(EDGES_AT_ONCE) {
-            counted += self.count(edges).await?;
+            let (new, left) = self.count(edges).await?;
+            counted += new;
+            touched.extend(left);
         }
         // Also what had been counted before: whoever counted it may have died before it published.
         // Every change names the window it was attached in, and so does the one that ends it; so the
         // windows that an edge comes from and those that it goes to are all among these.
-        let touched = changes.iter().flat_map(|change| {
-            Window::of(change.created_at).map(|window| CountKey {
-                tenant_id: change.tenant_id.clone(),
-                window,
-                tag_id: change.tag_id.clone(),
-            })
-        });
-        self.publish(touched.collect()).await?;
+        touched.extend(
+            changes
+                .iter()
+                .flat_map(|change| rows_of(change, change.created_at)),
+        );
+        self.publish(touched).await?;
         Ok(AppliedChanges {
             counted,
             known: changes.len() - counted,
         })
     }
 
-    /// Counts a few edges in one transaction. Says how many were new.
-    async fn count(&self, edges: &[&Edge]) -> Result<usize, TaggingError> {
+    /// Counts a few edges in one transaction. Says how many were new, and which rows they were counted
+    /// in before.
+    async fn count(&self, edges: &[&Edge]) -> Result<(usize, Vec<CountKey>), TaggingError> {
         for attempt in 0..ATTEMPTS {
             let applied = self.applied_states(edges).await?;
             let newer: Vec<(&Edge, Option<&AppliedState>)> = edges
@@ -164,10 +166,16 @@ impl Tagging {
                 .filter(|(edge, was)| was.is_none_or(|was| was.version < edge.version))
                 .collect();
             if newer.is_empty() {
-                return Ok(0);
+                return Ok((0, Vec::new()));
             }
             match self.count_as(&newer).await {
-                Ok(true) => return Ok(newer.len()),
+                Ok(true) => {
+                    let left = newer.iter().filter_map(|(edge, was)| {
+                        let was = was.filter(|was| was.live)?;
+                        Some(rows_of(edge, was.created_at))
+                    });
+                    return Ok((newer.len(), left.flatten().collect()));
+                }
                 // Somebody else counted one of them, or an answer of ours was lost: look again.
                 Ok(false) => {}
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
@@ -193,12 +201,7 @@ impl Tagging {
                 continue;
             }
             for (created_at, difference) in [(was, -1), (is, 1)] {
-                for window in created_at.into_iter().flat_map(Window::of) {
-                    let row = CountKey {
-                        tenant_id: edge.tenant_id.clone(),
-                        window,
-                        tag_id: edge.tag_id.clone(),
-                    };
+                for row in created_at.into_iter().flat_map(|at| rows_of(edge, at)) {
                     *differences.entry(row).or_default() += difference;
                 }
             }
@@ -418,6 +421,15 @@ impl CountKey {
             ("window".into(), s(self.window.to_string())),
         ])
     }
+}
+
+/// The rows that an edge is counted in, if it was attached then.
+fn rows_of(edge: &Edge, created_at: Millis) -> [CountKey; 3] {
+    Window::of(created_at).map(|window| CountKey {
+        tenant_id: edge.tenant_id.clone(),
+        window,
+        tag_id: edge.tag_id.clone(),
+    })
 }
 
 /// Under which key what was counted of an edge is found.
