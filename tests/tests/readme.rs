@@ -604,6 +604,7 @@ fn archetypes() -> Vec<walkthrough::Archetype> {
         matching::archetype(),
         payments::archetype(),
         scheduler::archetype(),
+        tagging::archetype(),
         ticket_holds::archetype(),
     ]
 }
