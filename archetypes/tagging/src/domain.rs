@@ -211,6 +211,7 @@ pub enum BadInput {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
