@@ -15,83 +15,13 @@
 //! **Memory**: one thread reads and cuts, others hash what was cut. The bytes live in a fixed number of
 //! buffers that go round, so a file of any size takes as much memory as one of 30 MB.
 
+use crate::domain::{ChunkHash, ChunkRef};
 use fastcdc::v2020::FastCDC;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fmt;
 use std::io::{self, Read};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// A SHA-256 hash, written in hex.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Hash([u8; 32]);
-
-impl Hash {
-    /// Of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// The 32 bytes.
-    pub fn bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// Not 64 hex digits.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no SHA-256 hash: 64 lower-case hex digits")]
-pub struct NoHash(String);
-
-impl FromStr for Hash {
-    type Err = NoHash;
-
-    fn from_str(text: &str) -> Result<Self, NoHash> {
-        let wrong = || NoHash(text.to_owned());
-        let digits = text.as_bytes();
-        // Upper case would be a second name for the same chunk.
-        let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        if digits.len() != 64 || !digits.iter().all(lower) {
-            return Err(wrong());
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-impl TryFrom<String> for Hash {
-    type Error = NoHash;
-
-    fn try_from(text: String) -> Result<Self, NoHash> {
-        text.parse()
-    }
-}
-
-impl From<Hash> for String {
-    fn from(hash: Hash) -> Self {
-        hash.to_string()
-    }
-}
 
 /// How large chunks are. Even numbers, or FastCDC would round them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,61 +59,52 @@ impl Sizes {
     }
 }
 
-/// A chunk of a file: what it is called and how long it is. Where it begins follows from those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Piece {
-    /// The name of the chunk.
-    pub hash: Hash,
-    /// Its length in bytes.
-    pub length: u64,
-}
-
 /// What a file consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunked {
     /// In the order of the file.
-    pub pieces: Vec<Piece>,
+    pub chunks: Vec<ChunkRef>,
     /// Their hash.
-    pub fingerprint: Hash,
+    pub fingerprint: ChunkHash,
     /// The bytes in all.
     pub size: u64,
 }
 
 impl Chunked {
-    /// These pieces, fingerprinted.
-    pub fn of(pieces: Vec<Piece>) -> Self {
+    /// These chunks, fingerprinted.
+    pub fn of(chunks: Vec<ChunkRef>) -> Self {
         Self {
-            fingerprint: fingerprint(&pieces),
-            size: pieces.iter().map(|piece| piece.length).sum(),
-            pieces,
+            fingerprint: fingerprint(&chunks),
+            size: chunks.iter().map(|chunk| u64::from(chunk.length)).sum(),
+            chunks,
         }
     }
 
-    /// Every piece with the offset it begins at.
-    pub fn placed(&self) -> impl Iterator<Item = (u64, &Piece)> {
-        placed(&self.pieces)
+    /// Every chunk with the offset it begins at.
+    pub fn placed(&self) -> impl Iterator<Item = (u64, &ChunkRef)> {
+        placed(&self.chunks)
     }
 }
 
-/// Every piece with the offset it begins at.
-pub fn placed(pieces: &[Piece]) -> impl Iterator<Item = (u64, &Piece)> {
-    pieces.iter().scan(0, |at, piece| {
+/// Every chunk with the offset it begins at.
+pub fn placed(chunks: &[ChunkRef]) -> impl Iterator<Item = (u64, &ChunkRef)> {
+    chunks.iter().scan(0, |at, chunk| {
         let begins = *at;
-        *at += piece.length;
-        Some((begins, piece))
+        *at += u64::from(chunk.length);
+        Some((begins, chunk))
     })
 }
 
 /// The hash over a list of chunks: of their names and lengths, in order.
-pub fn fingerprint(pieces: &[Piece]) -> Hash {
+pub fn fingerprint(chunks: &[ChunkRef]) -> ChunkHash {
     let mut hasher = Sha256::new();
     // So that a list of chunks is never mistaken for a chunk with the same bytes.
     hasher.update(b"file-sync list of chunks\n");
-    for piece in pieces {
-        hasher.update(piece.hash.bytes());
-        hasher.update(piece.length.to_be_bytes());
+    for chunk in chunks {
+        hasher.update(chunk.hash.0);
+        hasher.update(chunk.length.to_be_bytes());
     }
-    Hash(hasher.finalize().into())
+    ChunkHash(hasher.finalize().into())
 }
 
 /// How to chunk: sizes, helpers, and a way to stop.
@@ -232,7 +153,7 @@ impl Chunker {
         };
         let mut first = pool.take(&[])?;
         let ended = first.fill(&mut source, &self.stop)?;
-        let pieces = if ended {
+        let chunks = if ended {
             // Most files are small; threads would cost more than they do.
             let cuts = self.sizes.cutter(first.bytes());
             cuts.map(|cut| first.piece(cut.offset, cut.length))
@@ -242,7 +163,7 @@ impl Chunker {
         };
         self.most_buffers
             .fetch_max(pool.allocated, Ordering::Relaxed);
-        Ok(Chunked::of(pieces))
+        Ok(Chunked::of(chunks))
     }
 
     fn in_parallel(
@@ -250,17 +171,17 @@ impl Chunker {
         mut source: impl Read,
         mut buffer: Buffer,
         pool: &mut Pool,
-    ) -> io::Result<Vec<Piece>> {
+    ) -> io::Result<Vec<ChunkRef>> {
         let (jobs, waiting) = channel::<Job>();
         let waiting = Mutex::new(waiting);
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.workers)
                 .map(|_| scope.spawn(|| hash_all(&waiting)))
                 .collect();
             let mut count = 0;
             let mut ended = false;
-            let cut_all = |pieces: &mut Vec<(usize, Piece)>| -> io::Result<()> {
+            let cut_all = |chunks: &mut Vec<(usize, ChunkRef)>| -> io::Result<()> {
                 loop {
                     let full = Arc::new(buffer);
                     let mut done = 0;
@@ -280,7 +201,7 @@ impl Chunker {
                         };
                         count += 1;
                         if self.workers == 0 {
-                            pieces.push(job.hash());
+                            chunks.push(job.hash());
                         } else if jobs.send(job).is_err() {
                             return Err(io::Error::other("a hashing thread ended early"));
                         }
@@ -304,10 +225,10 @@ impl Chunker {
                 }
             }
             own.sort_unstable_by_key(|(number, _)| *number);
-            pieces.extend(own.into_iter().map(|(_, piece)| piece));
+            chunks.extend(own.into_iter().map(|(_, chunk)| chunk));
             cut
         })?;
-        Ok(pieces)
+        Ok(chunks)
     }
 }
 
@@ -320,12 +241,12 @@ struct Job {
 }
 
 impl Job {
-    fn hash(self) -> (usize, Piece) {
+    fn hash(self) -> (usize, ChunkRef) {
         (self.number, self.buffer.piece(self.at, self.length))
     }
 }
 
-fn hash_all(waiting: &Mutex<Receiver<Job>>) -> Vec<(usize, Piece)> {
+fn hash_all(waiting: &Mutex<Receiver<Job>>) -> Vec<(usize, ChunkRef)> {
     let mut done = Vec::new();
     loop {
         let job = waiting
@@ -351,11 +272,8 @@ impl Buffer {
         &self.room[..self.length]
     }
 
-    fn piece(&self, at: usize, length: usize) -> Piece {
-        Piece {
-            hash: Hash::of(&self.room[at..at + length]),
-            length: length as u64,
-        }
+    fn piece(&self, at: usize, length: usize) -> ChunkRef {
+        ChunkRef::of(&self.room[at..at + length])
     }
 
     /// Reads until it is full or the source ends; says whether it ended.

@@ -10,7 +10,9 @@
 //! The device: [`chunking`], [`local`], [`sync`], and its [`commands`]; [`bench`].
 //! The story that shows it all: [`walkthrough`].
 
+pub mod chunking;
 pub mod domain;
+pub mod local;
 pub mod tables;
 
 pub use domain::{

@@ -8,7 +8,8 @@
 
 use super::path::{BadPath, OWN_FOLDER, RelPath};
 use super::state::KnownFile;
-use crate::chunking::{Chunked, Chunker, Hash};
+use crate::chunking::{Chunked, Chunker};
+use crate::domain::ChunkHash;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -335,7 +336,7 @@ impl Folder {
         &self,
         path: &RelPath,
         mut part: Part,
-        content: &Hash,
+        content: &ChunkHash,
         known: Option<&KnownFile>,
         chunker: &Chunker,
     ) -> Result<Put, LocalError> {
@@ -388,8 +389,14 @@ impl Folder {
                 self.settle(&parent, path.as_str())?;
                 return Ok(done(None));
             }
-            Err(Errno::NOENT) => return Ok(Put::Changed),
-            Err(error) => return Err(failed(error)),
+            Err(error) => {
+                // Not swapped: what is aside is ours.
+                rustix::fs::unlinkat(&*self.own, &part.name, AtFlags::empty()).map_err(failed)?;
+                return match error {
+                    Errno::NOENT => Ok(Put::Changed),
+                    error => Err(failed(error)),
+                };
+            }
         }
         self.settle(&parent, path.as_str())?;
         let swapped = std::mem::take(&mut part.name);
@@ -433,7 +440,7 @@ impl Folder {
     fn throw_away(
         &self,
         aside: &str,
-        contents: &[Hash],
+        contents: &[ChunkHash],
         known: Option<&KnownFile>,
         path: &RelPath,
         chunker: &Chunker,
@@ -487,7 +494,7 @@ impl Folder {
             if name.starts_with("part-") {
                 rustix::fs::unlinkat(&*self.own, name, AtFlags::empty()).map_err(failed)?;
             } else if let Some(contents) = name.strip_prefix("swap-") {
-                let contents: Vec<Hash> = contents
+                let contents: Vec<ChunkHash> = contents
                     .split('-')
                     .filter_map(|hash| hash.parse().ok())
                     .collect();
