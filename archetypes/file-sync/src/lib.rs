@@ -5,21 +5,46 @@
 //! Schema and rules: [`tables`], [`domain`], [`items`].
 //! The documents' use cases: [`create_folder`], [`start_upload`], [`upload_chunks`], [`publish`],
 //! [`rename_or_move`], [`download`], [`changes`], [`share`], [`collect`].
-//! What they stand on: [`namespace`] (one transaction, one line of the feed), [`access`] (who may).
+//! What they stand on: [`namespace`] (one transaction, one line of the feed), `access` (who may).
 //! Beyond the documents, each skippable: [`delete_entry`], [`restore_version`], [`listing`].
 //! The device: [`chunking`], [`local`], [`sync`], and its [`commands`]; [`bench`].
 //! The story that shows it all: [`walkthrough`].
 
+mod access;
+pub mod changes;
 pub mod chunking;
+pub mod collect;
+pub mod create_folder;
+pub mod delete_entry;
 pub mod domain;
+pub mod download;
+pub mod items;
+pub mod listing;
 pub mod local;
+pub mod namespace;
+pub mod publish;
+pub mod rename_or_move;
+pub mod restore_version;
+pub mod share;
+pub mod start_upload;
 pub mod tables;
+pub mod upload_chunks;
 
 pub use domain::{
     Actor, BadInput, Change, ChangeKind, ChunkHash, ChunkRef, Entry, EntryId, EntryStatus, FeedPage,
     FileVersion, Kind, Manifest, Permission, SessionStatus, Share, Target, UploadRequest,
     UploadSession,
 };
+
+pub use collect::Collection;
+pub use create_folder::Created;
+pub use delete_entry::Deletion;
+pub use download::Download;
+pub use namespace::Taken;
+pub use publish::Publication;
+pub use rename_or_move::Moved;
+pub use start_upload::Started;
+pub use upload_chunks::{Address, Confirmed};
 
 use cloud::{Cloud, CloudError, Millis};
 
@@ -111,6 +136,12 @@ pub enum FileSyncError {
     /// Shared for reading only.
     #[error("this is shared with you for reading only")]
     ReadOnly,
+    /// Only the owner says who else may see it.
+    #[error("only its owner can share it")]
+    NotOwner,
+    /// A later collection has begun.
+    #[error("a later collection has begun; this one ends here")]
+    Superseded,
     /// Overtaken again and again; the same call may be made again.
     #[error("too many others at once; try again")]
     Contended,
