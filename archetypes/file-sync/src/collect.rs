@@ -21,8 +21,8 @@
 //! and however often that happens.
 
 use crate::domain::{
-    ChunkHash, ChunkRef, DELETED_KEPT, Entry, EntryStatus, FileVersion, SESSION_KEPT, SessionStatus,
-    UploadSession, check_id,
+    ChunkHash, ChunkRef, DELETED_KEPT, Entry, EntryStatus, FileVersion, SESSION_KEPT,
+    SessionStatus, UploadSession, check_id,
 };
 use crate::items::{ContentChunk, version_key};
 use crate::start_upload::PLACES;
@@ -31,7 +31,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Delete, Put, ReturnValue, TransactWriteItem, Update,
 };
 use cloud::item::{all_items, from_item, n, s};
-use cloud::{CloudError, Guard, Guarded, Item, Millis, Transaction};
+use cloud::{CloudError, Item, Millis, Transaction};
 use std::collections::{BTreeSet, HashSet};
 
 /// What a collection did or, in a dry run, would do.
@@ -229,7 +229,7 @@ impl FileSync {
             .chain(PLACES.iter().copied())
             .take(all.len())
             .collect();
-        match self.cloud.transact(&names, all).await? {
+        match self.transact_in_turn(&names, all).await? {
             Transaction::Committed(_) => Ok(Vec::new()),
             Transaction::Cancelled(cancelled) if cancelled.failed("epoch").is_some() => {
                 Err(FileSyncError::Superseded)
@@ -257,7 +257,7 @@ impl FileSync {
                 match entry.status {
                     EntryStatus::Purged => {}
                     EntryStatus::Deleted if old => {
-                        if !done.dry_run && !self.make_purged(tenant, &entry).await? {
+                        if !done.dry_run && !self.make_purged(tenant, &entry, done.epoch).await? {
                             continue;
                         }
                     }
@@ -272,10 +272,15 @@ impl FileSync {
         Ok(())
     }
 
-    async fn make_purged(&self, tenant: &str, entry: &Entry) -> Result<bool, FileSyncError> {
-        let purged = self
-            .dynamodb()
-            .update_item()
+    /// Fenced, too: what an earlier collection purges is purged before this one looks at entries, so no
+    /// manifest goes that this one still wants to read.
+    async fn make_purged(
+        &self,
+        tenant: &str,
+        entry: &Entry,
+        epoch: u64,
+    ) -> Result<bool, FileSyncError> {
+        let update = Update::builder()
             .table_name(self.table("entries"))
             .key("shard", s(self.entry_shard(tenant, &entry.entry_id)))
             .key("entry_id", s(entry.entry_id.as_str()))
@@ -285,16 +290,20 @@ impl FileSync {
             .expression_attribute_values(":deleted", s("DELETED"))
             .expression_attribute_values(":purged", s("PURGED"))
             .expression_attribute_values(":seen", n(entry.deleted_at.unwrap_or_default()))
-            .send()
-            .await
-            .guarded()?;
-        Ok(matches!(purged, Guard::Passed(_)))
+            .build()
+            .map_err(CloudError::bug)?;
+        let update = TransactWriteItem::builder().update(update).build();
+        let failed = self.fenced(tenant, epoch, vec![update]).await?;
+        Ok(failed.is_empty())
     }
 
     /// No guards: nobody writes to a purged entry, and whoever else purges it does the same.
     async fn remove_versions(&self, tenant: &str, entry: &Entry) -> Result<u64, FileSyncError> {
         let versions = self.read_versions(tenant, &entry.entry_id).await?;
-        let manifests: BTreeSet<_> = versions.iter().map(|one| one.manifest_key.clone()).collect();
+        let manifests: BTreeSet<_> = versions
+            .iter()
+            .map(|one| one.manifest_key.clone())
+            .collect();
         let objects = manifests.len() as u64;
         self.delete_objects(manifests.into_iter().collect()).await?;
         let shard = self.entry_shard(tenant, &entry.entry_id);
@@ -303,7 +312,10 @@ impl FileSync {
                 .delete_item()
                 .table_name(self.table("versions"))
                 .key("shard", s(&shard))
-                .key("version_key", s(version_key(&entry.entry_id, version.version)))
+                .key(
+                    "version_key",
+                    s(version_key(&entry.entry_id, version.version)),
+                )
                 .send()
                 .await
                 .map_err(CloudError::from)?;
@@ -515,18 +527,27 @@ impl FileSync {
         if published && session.published_at.unwrap_or(now) + SESSION_KEPT > now {
             return Ok(());
         }
-        let mut gone = self.objects_under(&format!("{tenant}/staging/{id}/")).await?;
+        let mut gone = self
+            .objects_under(&format!("{tenant}/staging/{id}/"))
+            .await?;
         let blobs = self.objects_under(&format!("{tenant}/blobs/{id}/")).await?;
         let hash = |key: &String| key.rsplit('/').next()?.parse::<ChunkHash>().ok();
         let hashes: Vec<_> = blobs.iter().filter_map(hash).collect();
         let chunks = self.read_chunks(tenant, &hashes).await?;
         let named: HashSet<_> = chunks.values().map(|chunk| &chunk.blob_key).collect();
         gone.extend(blobs.into_iter().filter(|blob| !named.contains(blob)));
+        done.objects += gone.len() as u64;
         if !published {
             gone.push(session.manifest_key.clone());
+            // It is open in what was read: ended just now, hence not tidied before.
+            done.objects += u64::from(session.status == SessionStatus::Open);
         }
-        done.objects += gone.len() as u64;
         self.delete_objects(gone).await?;
+        // An address that was handed out shortly before the end still takes bytes, and somebody slow may
+        // still write a blob: the session is remembered until that is over, and all is removed again.
+        if !published && session.expires_at + SESSION_KEPT > now {
+            return Ok(());
+        }
         let delete = Delete::builder()
             .table_name(self.table("upload_sessions"))
             .key("shard", s(self.session_shard(tenant, id)))

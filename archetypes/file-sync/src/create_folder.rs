@@ -1,9 +1,7 @@
 //! Create a folder. A file's entry is created when its first version is published: there is never a
 //! file without content for others to see.
 
-use crate::domain::{
-    Actor, ChangeKind, Entry, EntryId, EntryStatus, Kind, check_id, check_name,
-};
+use crate::domain::{Actor, ChangeKind, Entry, EntryId, EntryStatus, Kind, check_id, check_name};
 use crate::items::item_with;
 use crate::namespace::{Committed, Draft, Parts, Taken, taken};
 use crate::{FileSync, FileSyncError};
@@ -67,11 +65,14 @@ impl FileSync {
             };
             match self.commit(seen, &draft, parts).await? {
                 Committed::Yes => return Ok(Created::Folder(draft.entry)),
-                Committed::Refused(cancelled) => {
-                    if let Some(taken) = taken(&cancelled)? {
-                        return Ok(Created::NameTaken(taken));
+                Committed::Refused(cancelled) => match taken(&cancelled)? {
+                    // By this very call: an attempt of its own was made after all.
+                    Some(taken) if taken.entry_id == entry_id => {
+                        return Ok(Created::Folder(draft.entry));
                     }
-                }
+                    Some(taken) => return Ok(Created::NameTaken(taken)),
+                    None => {}
+                },
                 Committed::Rearranged => {}
             }
         }

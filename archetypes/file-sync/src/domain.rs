@@ -426,6 +426,13 @@ impl UploadRequest {
         {
             return Err(BadInput::ChunkLength(chunk.length));
         }
+        let mut lengths = std::collections::HashMap::new();
+        for chunk in &self.chunks {
+            let first = *lengths.entry(chunk.hash).or_insert(chunk.length);
+            if first != chunk.length {
+                return Err(BadInput::TwoLengths(chunk.hash));
+            }
+        }
         let sum = self
             .chunks
             .iter()
@@ -523,6 +530,9 @@ pub enum BadInput {
     /// Empty or too large.
     #[error("a chunk has between 1 and {MAX_CHUNK} bytes, not {0}")]
     ChunkLength(u32),
+    /// The same bytes cannot have two lengths.
+    #[error("{0} is listed with two lengths")]
+    TwoLengths(ChunkHash),
     /// More than a manifest takes.
     #[error("a file has at most {MAX_CHUNKS} chunks, not {0}")]
     TooManyChunks(usize),
@@ -619,7 +629,10 @@ mod tests {
 
     #[test]
     fn names_that_differ_in_case_or_composition_only_fold_alike() {
-        assert_eq!(folded("R\u{e9}sum\u{e9}.TXT"), folded("re\u{301}sume\u{301}.txt"));
+        assert_eq!(
+            folded("R\u{e9}sum\u{e9}.TXT"),
+            folded("re\u{301}sume\u{301}.txt")
+        );
         assert_eq!(folded("STRASSE"), folded("straße"));
         assert_ne!(folded("resume"), folded("résumé"));
     }

@@ -8,6 +8,7 @@
 use crate::domain::{Change, ChangeKind, Entry, EntryId, folded};
 use crate::items::{folder_key, item_with, namespace_key};
 use crate::{FileSync, FileSyncError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsOutput;
 use aws_sdk_dynamodb::types::{
     Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
@@ -91,9 +92,14 @@ const LEAVE_UPDATE: &str = "SET children = children - :one";
 /// How often a change is numbered again. Each time, somebody else's was.
 const ATTEMPTS: u32 = 100;
 
+/// How often a transaction waits for others that have its items.
+const TURNS: u32 = 10;
+
 /// A name that is taken, as a refusal tells it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is '{name}' already, and names must differ in more than case or accents' composition")]
+#[error(
+    "there is '{name}' already, and names must differ in more than case or accents' composition"
+)]
 pub struct Taken {
     /// As the other is written.
     pub name: String,
@@ -169,7 +175,10 @@ impl FileSync {
             }
             match cancelled {
                 Ok(cancelled) => {
-                    let others = cancelled.failed.iter().any(|(name, _)| *name != "namespace");
+                    let others = cancelled
+                        .failed
+                        .iter()
+                        .any(|(name, _)| *name != "namespace");
                     if others {
                         return Ok(Committed::Refused(cancelled));
                     }
@@ -189,6 +198,22 @@ impl FileSync {
             }
         }
         Err(FileSyncError::Contended)
+    }
+
+    /// A transaction that is sent again while another one has its items: two uploads may pin the same
+    /// chunk at the same moment, and neither has to be told.
+    pub(crate) async fn transact_in_turn(
+        &self,
+        names: &[&'static str],
+        items: Vec<TransactWriteItem>,
+    ) -> Result<Transaction<TransactWriteItemsOutput>, CloudError> {
+        for attempt in 0..TURNS {
+            match self.cloud.transact(names, items.clone()).await {
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                other => return other,
+            }
+        }
+        self.cloud.transact(names, items).await
     }
 
     /// Whether the line after `seen` is this draft's.

@@ -9,8 +9,8 @@
 use crate::access::Place;
 use crate::create_folder::check_actor;
 use crate::domain::{
-    Actor, BadInput, ChangeKind, ChunkRef, Entry, EntryId, EntryStatus, FileVersion, Kind, Manifest,
-    SessionStatus, Target, UploadSession, check_name, conflict_name,
+    Actor, BadInput, ChangeKind, ChunkRef, Entry, EntryId, EntryStatus, FileVersion, Kind,
+    Manifest, SessionStatus, Target, UploadSession, check_name, conflict_name,
 };
 use crate::items::{item_with, version_key};
 use crate::namespace::{Committed, Draft, Parts, Taken, taken};
@@ -92,7 +92,8 @@ impl FileSync {
             let tried = match target {
                 Target::New { parent, name } => {
                     let place = self.reach_place(actor, parent).await?;
-                    self.publish_new(actor, &session, target, place, name, None).await?
+                    self.publish_new(actor, &session, target, place, name, None)
+                        .await?
                 }
                 Target::Existing {
                     entry,
@@ -139,8 +140,8 @@ impl FileSync {
             let corrupt = format!("session {} has no outcome", session.session_id);
             return Err(CloudError::Corrupt(corrupt).into());
         };
-        let entry = self.read_entry(&actor.tenant, id).await?;
-        let entry = entry.ok_or(FileSyncError::NotFound("file"))?;
+        // As it is now, if this user may still see it: a guest whose share was taken back may not.
+        let entry = self.reach(actor, id).await?.entry;
         Ok(Some(match target {
             Target::Existing { entry: of, .. } if session.conflict == Some(true) => {
                 let of = of.clone();
@@ -202,7 +203,9 @@ impl FileSync {
                 .await;
         }
         let owner = reached.entry.owner.clone();
-        let seen = self.seen_or_read(actor, &owner, reached.seen.clone()).await?;
+        let seen = self
+            .seen_or_read(actor, &owner, reached.seen.clone())
+            .await?;
         let now = self.now();
         let after = Entry {
             version: base + 1,
@@ -212,9 +215,18 @@ impl FileSync {
             ..reached.entry.clone()
         };
         let parts = Parts::default()
-            .with("session", self.end_session(actor, session, target, &after, false)?)
-            .with("version", self.put_version(&actor.tenant, &version_of(session, &after, now))?)
-            .with("head", self.advance_head(&actor.tenant, &reached.entry, &after)?)
+            .with(
+                "session",
+                self.end_session(actor, session, target, &after, false)?,
+            )
+            .with(
+                "version",
+                self.put_version(&actor.tenant, &version_of(session, &after, now))?,
+            )
+            .with(
+                "head",
+                self.advance_head(&actor.tenant, &reached.entry, &after)?,
+            )
             .with_some("share", self.still_shared(&actor.tenant, &reached.grant)?);
         let draft = Draft {
             kind: ChangeKind::Updated,
@@ -266,8 +278,14 @@ impl FileSync {
         let tenant = &actor.tenant;
         let conflict = conflict_of.is_some();
         let parts = Parts::default()
-            .with("session", self.end_session(actor, session, target, &entry, conflict)?)
-            .with("version", self.put_version(tenant, &version_of(session, &entry, now))?)
+            .with(
+                "session",
+                self.end_session(actor, session, target, &entry, conflict)?,
+            )
+            .with(
+                "version",
+                self.put_version(tenant, &version_of(session, &entry, now))?,
+            )
             .with("entry", self.put_entry(tenant, &entry)?)
             .with("name", self.claim_name(tenant, &entry)?)
             .with_some("folder", self.enter_folder(tenant, &place.folder)?)
@@ -315,7 +333,10 @@ impl FileSync {
     ) -> Result<TransactWriteItem, CloudError> {
         let update = Update::builder()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(&actor.tenant, &session.session_id)))
+            .key(
+                "shard",
+                s(self.session_shard(&actor.tenant, &session.session_id)),
+            )
             .key("session_id", s(&session.session_id))
             .update_expression(SESSION_UPDATE)
             .condition_expression(SESSION_GUARD)
@@ -341,7 +362,10 @@ impl FileSync {
     ) -> Result<TransactWriteItem, CloudError> {
         let keys = [
             ("shard", self.entry_shard(tenant, &version.entry_id)),
-            ("version_key", version_key(&version.entry_id, version.version)),
+            (
+                "version_key",
+                version_key(&version.entry_id, version.version),
+            ),
         ];
         self.put("versions", item_with(version, &keys)?)
     }

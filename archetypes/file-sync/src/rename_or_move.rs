@@ -83,8 +83,7 @@ impl FileSync {
                 ..was.clone()
             };
             let tenant = &actor.tenant;
-            let mut parts =
-                Parts::default().with("entry", self.move_entry(tenant, &was, &after)?);
+            let mut parts = Parts::default().with("entry", self.move_entry(tenant, &was, &after)?);
             parts = if !elsewhere && folded(&was.name) == folded(name) {
                 parts.with("spelling", self.respell_name(tenant, &after)?)
             } else {
@@ -114,11 +113,12 @@ impl FileSync {
             };
             match self.commit(seen, &draft, parts).await? {
                 Committed::Yes => return Ok(Moved::Moved(draft.entry)),
-                Committed::Refused(cancelled) => {
-                    if let Some(taken) = taken(&cancelled)? {
-                        return Ok(Moved::NameTaken(taken));
-                    }
-                }
+                Committed::Refused(cancelled) => match taken(&cancelled)? {
+                    // It has that name itself by now: by somebody else, or by an attempt of this call.
+                    Some(taken) if taken.entry_id == *entry => {}
+                    Some(taken) => return Ok(Moved::NameTaken(taken)),
+                    None => {}
+                },
                 Committed::Rearranged => {}
             }
         }

@@ -57,10 +57,12 @@ impl FileSync {
                 deleted_at: None,
                 ..was.clone()
             };
-            if to_the_top {
+            // Only what takes a place and a name anew may get another: somebody else may have brought it
+            // back meanwhile, and then it has both.
+            if deleted && to_the_top {
                 after.parent = EntryId::root();
             }
-            if names > 0 {
+            if deleted && names > 0 {
                 after.name = conflict_name(&was.name, device, names);
             }
             let tenant = &actor.tenant;

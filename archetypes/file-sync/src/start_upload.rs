@@ -5,16 +5,14 @@
 //! session's id goes into the chunk's item, if the chunk is still there and the session still open, and
 //! the collector leaves alone what an open session pins. Only then is it not missing.
 
+use crate::create_folder::check_actor;
 use crate::domain::{
     Actor, BadInput, ChunkHash, ChunkRef, EntryId, Manifest, SESSION_LASTS, SessionStatus,
     UploadRequest, UploadSession, check_id,
 };
-use crate::create_folder::check_actor;
 use crate::items::{item_with, manifest_key};
 use crate::{FileSync, FileSyncError};
-use aws_sdk_dynamodb::types::{
-    AttributeValue, ConditionCheck, TransactWriteItem, Update,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem, Update};
 use cloud::item::{n, s};
 use cloud::{CloudError, Guard, Guarded, Transaction};
 use std::collections::HashMap;
@@ -60,11 +58,16 @@ impl FileSync {
         };
         let resume_key = resume_key(actor, device, &request.fingerprint);
         if let Some(session) = self.half_uploaded(actor, &resume_key, &manifest).await? {
+            let key = session.manifest_key.clone();
             if let Some(started) = self.go_on(actor, session, &manifest).await? {
+                // Whoever began it may have died before this. The same bytes: the hash was compared.
+                self.put_object(&key, manifest.encode()).await?;
                 return Ok(started);
             }
         }
-        let session = self.open(actor, device, request, &manifest, &resume_key).await?;
+        let session = self
+            .open(actor, device, request, &manifest, &resume_key)
+            .await?;
         let missing = self.pin(&actor.tenant, &session, &manifest).await?;
         // Nobody else knows the session yet, so nobody ended it.
         let missing = missing.ok_or(FileSyncError::Contended)?;
@@ -112,7 +115,10 @@ impl FileSync {
             .send()
             .await
             .map_err(CloudError::from)?;
-        let session_id = found.items().first().and_then(|item| item.get("session_id"));
+        let session_id = found
+            .items()
+            .first()
+            .and_then(|item| item.get("session_id"));
         let Some(Ok(session_id)) = session_id.map(AttributeValue::as_s) else {
             return Ok(None);
         };
@@ -136,7 +142,10 @@ impl FileSync {
             .dynamodb()
             .update_item()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(&actor.tenant, &session.session_id)))
+            .key(
+                "shard",
+                s(self.session_shard(&actor.tenant, &session.session_id)),
+            )
             .key("session_id", s(&session.session_id))
             .update_expression(EXTEND_UPDATE)
             .condition_expression(EXTEND_GUARD)
@@ -160,7 +169,8 @@ impl FileSync {
         }))
     }
 
-    /// First the manifest, then the session: a session means that its manifest is there.
+    /// First the session, then the manifest: whoever dies in between leaves a session that ends, and not
+    /// an object that nobody knows. A client is told of a session only when both are there.
     async fn open(
         &self,
         actor: &Actor,
@@ -191,9 +201,11 @@ impl FileSync {
             conflict: None,
             published_at: None,
         };
-        self.put_object(&session.manifest_key, bytes).await?;
         let keys = [
-            ("shard", self.session_shard(&actor.tenant, &session.session_id)),
+            (
+                "shard",
+                self.session_shard(&actor.tenant, &session.session_id),
+            ),
             ("resume_key", resume_key.to_owned()),
         ];
         self.dynamodb()
@@ -203,6 +215,7 @@ impl FileSync {
             .send()
             .await
             .map_err(CloudError::from)?;
+        self.put_object(&session.manifest_key, bytes).await?;
         Ok(session)
     }
 
@@ -275,13 +288,14 @@ impl FileSync {
             .chain(PLACES.iter().copied())
             .take(items.len())
             .collect();
-        match self.cloud.transact(&names, items).await? {
+        match self.transact_in_turn(&names, items).await? {
             Transaction::Committed(_) => Ok(Pinned::All),
             Transaction::Cancelled(cancelled) if cancelled.failed("session").is_some() => {
                 Ok(Pinned::Ended)
             }
             Transaction::Cancelled(cancelled) => {
-                let places: HashMap<&str, &ChunkHash> = PLACES.iter().copied().zip(hashes).collect();
+                let places: HashMap<&str, &ChunkHash> =
+                    PLACES.iter().copied().zip(hashes).collect();
                 let failed = cancelled.failed.iter();
                 let gone = failed.filter_map(|(name, _)| places.get(name).map(|hash| **hash));
                 Ok(Pinned::Gone(gone.collect()))

@@ -77,7 +77,10 @@ impl FileSync {
                 .bucket(self.bucket())
                 .key(staging_key(&actor.tenant, session_id, hash))
                 .checksum_sha256(hash.base64());
-            let signed = put.presigned(for_a_while()?).await.map_err(CloudError::from)?;
+            let signed = put
+                .presigned(for_a_while()?)
+                .await
+                .map_err(CloudError::from)?;
             addresses.push(Address {
                 hash: *hash,
                 url: signed.uri().to_owned(),
@@ -120,14 +123,17 @@ impl FileSync {
                 .buffered(PARALLEL)
                 .try_collect()
                 .await?;
-            let good = verified.iter().filter_map(|one| Some((one.hash, one.length?)));
+            let good = verified
+                .iter()
+                .filter_map(|one| Some((one.hash, one.length?)));
             let good: Vec<_> = good.collect();
             if !good.is_empty() && !self.store(&actor.tenant, session_id, &good).await? {
                 return Err(FileSyncError::NotFound("upload"));
             }
             // Staged bytes have served. What is forgotten here goes when the session does.
             let staged = verified.iter().filter(|one| one.staged).map(|one| one.hash);
-            self.unstage(&actor.tenant, session_id, staged.collect()).await?;
+            self.unstage(&actor.tenant, session_id, staged.collect())
+                .await?;
             outcomes.extend(verified.iter().map(|one| (one.hash, one.outcome())));
         }
         let outcome = |hash: &ChunkHash| Some((*hash, *outcomes.get(hash)?));
@@ -189,7 +195,7 @@ impl FileSync {
                 .map_err(CloudError::bug)?;
             items.push(TransactWriteItem::builder().update(update).build());
         }
-        let stored = self.cloud.transact(&["session"], items).await?;
+        let stored = self.transact_in_turn(&["session"], items).await?;
         Ok(matches!(stored, Transaction::Committed(_)))
     }
 
@@ -212,8 +218,13 @@ impl FileSync {
             let each = keys
                 .iter()
                 .map(|key| ObjectIdentifier::builder().key(key).build());
-            let each = each.collect::<Result<Vec<_>, _>>().map_err(CloudError::bug)?;
-            let delete = Delete::builder().set_objects(Some(each)).quiet(true).build();
+            let each = each
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(CloudError::bug)?;
+            let delete = Delete::builder()
+                .set_objects(Some(each))
+                .quiet(true)
+                .build();
             let delete = delete.map_err(CloudError::bug)?;
             let request = self.cloud.s3().delete_objects().bucket(self.bucket());
             let done = request.delete(delete).send().await?;
