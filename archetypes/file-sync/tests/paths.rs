@@ -6,7 +6,9 @@ use file_sync::domain::EntryId;
 use file_sync::local::folder::now;
 use file_sync::local::scan::scan;
 use file_sync::local::state::KnownFile;
-use file_sync::local::{BadPath, DeviceState, Folder, Found, Known, LocalError, Put, RelPath, Stamp};
+use file_sync::local::{
+    BadPath, DeviceState, Folder, Found, Known, LocalError, Put, RelPath, Stamp,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -48,7 +50,10 @@ impl Room {
         let outside = self.room.path().join("outside");
         let names: Vec<_> = fs::read_dir(&outside).unwrap().collect();
         assert_eq!(names.len(), 1);
-        assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+        assert_eq!(
+            fs::read_to_string(outside.join("secret")).unwrap(),
+            "secret"
+        );
         assert_eq!(fs::read_dir(self.room.path()).unwrap().count(), 2);
     }
 
@@ -75,7 +80,12 @@ fn known(content: Chunked, stamp: Stamp, seen: i64) -> KnownFile {
     }
 }
 
-fn put(folder: &Folder, at: &RelPath, text: &str, over: Option<&KnownFile>) -> Result<Put, LocalError> {
+fn put(
+    folder: &Folder,
+    at: &RelPath,
+    text: &str,
+    over: Option<&KnownFile>,
+) -> Result<Put, LocalError> {
     let content = chunker().chunk(text.as_bytes()).unwrap();
     let mut part = folder.part()?;
     part.write(text.as_bytes())?;
@@ -134,7 +144,17 @@ fn a_wrong_path_never_leaves_the_directory() {
         assert!(is(&bad), "{wrong}: {bad:?}");
         assert!(!bad.to_string().is_empty());
     }
-    for right in ["a", "a/b/c.txt", "..a", "a..b", ".hidden", "com10", "console", "ä/日本", "a b"] {
+    for right in [
+        "a",
+        "a/b/c.txt",
+        "..a",
+        "a..b",
+        ".hidden",
+        "com10",
+        "console",
+        "ä/日本",
+        "a b",
+    ] {
         assert_eq!(RelPath::new(right).unwrap().as_str(), right);
     }
     let within = RelPath::within(Some(&path("a")), "../b").unwrap_err();
@@ -156,10 +176,17 @@ fn a_link_at_any_place_of_a_path_is_never_followed() {
         let file = path(&format!("{through}/secret"));
         let refusals = [
             folder.read(&file).map(drop).unwrap_err(),
-            folder.make_folder(&path(&format!("{through}/new"))).unwrap_err(),
-            put(&folder, &file, "overwritten", None).map(drop).unwrap_err(),
+            folder
+                .make_folder(&path(&format!("{through}/new")))
+                .unwrap_err(),
+            put(&folder, &file, "overwritten", None)
+                .map(drop)
+                .unwrap_err(),
             folder.list(Some(&path(through))).map(drop).unwrap_err(),
-            folder.remove_folder(&path(&format!("{through}/new"))).map(drop).unwrap_err(),
+            folder
+                .remove_folder(&path(&format!("{through}/new")))
+                .map(drop)
+                .unwrap_err(),
             folder.rename(&file, &path("stolen")).map(drop).unwrap_err(),
         ];
         for refusal in refusals {
@@ -169,10 +196,21 @@ fn a_link_at_any_place_of_a_path_is_never_followed() {
     let refusal = folder.read(&path("secret")).map(drop).unwrap_err();
     assert!(matches!(refusal, LocalError::NotAFile(_)), "{refusal}");
     // A file where a link is: the link stays, and what it leads to.
-    assert_eq!(put(&folder, &path("secret"), "mine", None).unwrap(), Put::Changed);
+    assert_eq!(
+        put(&folder, &path("secret"), "mine", None).unwrap(),
+        Put::Changed
+    );
     let found = scan(&folder, &BTreeMap::new(), &chunker());
-    assert_eq!(found.found.keys().map(RelPath::as_str).collect::<Vec<_>>(), ["a"]);
-    assert_eq!(found.problems.len(), 5, "each link is told: {:?}", found.problems);
+    assert_eq!(
+        found.found.keys().map(RelPath::as_str).collect::<Vec<_>>(),
+        ["a"]
+    );
+    assert_eq!(
+        found.problems.len(),
+        5,
+        "each link is told: {:?}",
+        found.problems
+    );
     room.nothing_left_it();
 }
 
@@ -189,10 +227,22 @@ fn a_link_that_is_swapped_in_later_is_not_followed_either() {
     // Between the scan and the moment a file gets its place.
     fs::rename(room.at("a"), room.at("b")).unwrap();
     symlink("../outside", room.at("a")).unwrap();
-    let refused = folder.put(&path("a/secret"), part, &content.fingerprint, Some(&known), &chunker());
-    assert!(matches!(refused, Err(LocalError::NotAFolder(_))), "{refused:?}");
+    let refused = folder.put(
+        &path("a/secret"),
+        part,
+        &content.fingerprint,
+        Some(&known),
+        &chunker(),
+    );
+    assert!(
+        matches!(refused, Err(LocalError::NotAFolder(_))),
+        "{refused:?}"
+    );
     let refused = folder.remove(&path("a/secret"), &known, &chunker());
-    assert!(matches!(refused, Err(LocalError::NotAFolder(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LocalError::NotAFolder(_))),
+        "{refused:?}"
+    );
     assert_eq!(folder.leftovers().unwrap(), 0);
     room.nothing_left_it();
 }
@@ -214,7 +264,10 @@ fn a_file_is_replaced_whole_and_stays_as_executable_as_it_was() {
     let known = room.known("run");
     let folder = room.open();
     let done = put(&folder, &path("run"), "new", Some(&known)).unwrap();
-    let Put::Done { stamp, kept: None, .. } = done else {
+    let Put::Done {
+        stamp, kept: None, ..
+    } = done
+    else {
         panic!("{done:?}");
     };
     assert_eq!(fs::read_to_string(room.at("run")).unwrap(), "new");
@@ -232,19 +285,34 @@ fn an_unscanned_local_change_is_never_overwritten() {
     let folder = room.open();
     // As long, and perhaps at the same tick of the clock.
     fs::write(room.at("file"), "odd").unwrap();
-    assert_eq!(put(&folder, &path("file"), "new", Some(&known)).unwrap(), Put::Changed);
+    assert_eq!(
+        put(&folder, &path("file"), "new", Some(&known)).unwrap(),
+        Put::Changed
+    );
     assert!(!folder.remove(&path("file"), &known, &chunker()).unwrap());
     assert_eq!(fs::read_to_string(room.at("file")).unwrap(), "odd");
     // A file where none was known.
-    assert_eq!(put(&folder, &path("file"), "new", None).unwrap(), Put::Changed);
+    assert_eq!(
+        put(&folder, &path("file"), "new", None).unwrap(),
+        Put::Changed
+    );
     // None, where one was known: somebody removed it, and that is a change, too.
     fs::remove_file(room.at("file")).unwrap();
-    assert_eq!(put(&folder, &path("file"), "new", Some(&known)).unwrap(), Put::Changed);
+    assert_eq!(
+        put(&folder, &path("file"), "new", Some(&known)).unwrap(),
+        Put::Changed
+    );
     assert!(!room.at("file").exists());
     // A folder.
     fs::create_dir(room.at("file")).unwrap();
-    assert_eq!(put(&folder, &path("file"), "new", Some(&known)).unwrap(), Put::Changed);
-    assert_eq!(put(&folder, &path("file"), "new", None).unwrap(), Put::Changed);
+    assert_eq!(
+        put(&folder, &path("file"), "new", Some(&known)).unwrap(),
+        Put::Changed
+    );
+    assert_eq!(
+        put(&folder, &path("file"), "new", None).unwrap(),
+        Put::Changed
+    );
     assert!(!folder.remove(&path("file"), &known, &chunker()).unwrap());
     assert_eq!(folder.leftovers().unwrap(), 0);
 }
@@ -259,7 +327,10 @@ fn a_file_aside_that_nobody_knows_comes_back_after_a_crash() {
     let aside = format!("swap-{0}-{0}-9", known.fingerprint);
     fs::rename(room.at("file.txt"), room.at(".file-sync").join(aside)).unwrap();
     let folder = room.open();
-    assert_eq!(fs::read_to_string(room.at("recovered file")).unwrap(), "odd");
+    assert_eq!(
+        fs::read_to_string(room.at("recovered file")).unwrap(),
+        "odd"
+    );
     assert_eq!(folder.leftovers().unwrap(), 0);
 }
 
@@ -273,11 +344,22 @@ fn what_a_crash_left_is_cleared_away() {
     let own = room.at(".file-sync");
     fs::write(own.join("part-3"), "half of").unwrap();
     // Died before the swap, died after it.
-    fs::write(own.join(format!("swap-{}-{new}-4", known.fingerprint)), "new").unwrap();
-    fs::write(own.join(format!("swap-{}-{new}-5", known.fingerprint)), "old").unwrap();
+    fs::write(
+        own.join(format!("swap-{}-{new}-4", known.fingerprint)),
+        "new",
+    )
+    .unwrap();
+    fs::write(
+        own.join(format!("swap-{}-{new}-5", known.fingerprint)),
+        "old",
+    )
+    .unwrap();
     let folder = room.open();
     assert_eq!(folder.leftovers().unwrap(), 0);
-    assert_eq!(fs::read_dir(room.room.path().join("dir")).unwrap().count(), 2);
+    assert_eq!(
+        fs::read_dir(room.room.path().join("dir")).unwrap().count(),
+        2
+    );
     // A file that is still being written when its writer is dropped.
     let part = folder.part().unwrap();
     assert_eq!(folder.leftovers().unwrap(), 1);
@@ -321,7 +403,12 @@ fn a_scan_reads_only_what_may_have_changed() {
     assert_eq!((first.found.len(), first.files_read), (3, 3));
     let agree = |later: i64| -> BTreeMap<RelPath, Known> {
         let files = first.found.iter().map(|(path, found)| {
-            let Found::Changed { content, stamp, seen } = found else {
+            let Found::Changed {
+                content,
+                stamp,
+                seen,
+            } = found
+            else {
                 panic!("{found:?}");
             };
             let file = known(content.clone(), *stamp, *seen + later);
@@ -351,11 +438,19 @@ fn what_cannot_be_synced_is_told_and_not_taken_for_deleted() {
     fs::write(room.at("aux.txt"), "reserved").unwrap();
     fs::write(room.at("a:b"), "stream").unwrap();
     let unreadable = std::ffi::OsStr::from_bytes(b"caf\xe9");
-    fs::write(room.room.path().join("dir").join(Path::new(unreadable)), "latin").unwrap();
+    fs::write(
+        room.room.path().join("dir").join(Path::new(unreadable)),
+        "latin",
+    )
+    .unwrap();
     let folder = room.open();
     let found = scan(&folder, &BTreeMap::new(), &chunker());
     assert_eq!(found.found.len(), 1);
-    let told: Vec<String> = found.problems.iter().map(|(_, error)| error.to_string()).collect();
+    let told: Vec<String> = found
+        .problems
+        .iter()
+        .map(|(_, error)| error.to_string())
+        .collect();
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told.iter().any(|text| text.contains("Windows")), "{told:?}");
     assert!(told.iter().any(|text| text.contains("UTF-8")), "{told:?}");

@@ -629,12 +629,7 @@ pub fn is_missing(error: &LocalError) -> bool {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-fn rename_if_free(
-    at: &OwnedFd,
-    from: &str,
-    to_at: &OwnedFd,
-    to: &str,
-) -> Result<(), Errno> {
+fn rename_if_free(at: &OwnedFd, from: &str, to_at: &OwnedFd, to: &str) -> Result<(), Errno> {
     use rustix::fs::RenameFlags;
     match rustix::fs::renameat_with(at, from, to_at, to, RenameFlags::NOREPLACE) {
         Err(error) if cannot(error) => link_if_free(at, from, to_at, to),
@@ -643,12 +638,7 @@ fn rename_if_free(
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-fn rename_if_free(
-    at: &OwnedFd,
-    from: &str,
-    to_at: &OwnedFd,
-    to: &str,
-) -> Result<(), Errno> {
+fn rename_if_free(at: &OwnedFd, from: &str, to_at: &OwnedFd, to: &str) -> Result<(), Errno> {
     link_if_free(at, from, to_at, to)
 }
 

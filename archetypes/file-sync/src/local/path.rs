@@ -54,8 +54,8 @@ impl RelPath {
     pub fn new(path: &str) -> Result<Self, BadPath> {
         let whole = || path.to_owned();
         let mut letters = path.chars();
-        let drive = letters.next().is_some_and(|c| c.is_ascii_alphabetic())
-            && letters.next() == Some(':');
+        let drive =
+            letters.next().is_some_and(|c| c.is_ascii_alphabetic()) && letters.next() == Some(':');
         if path.starts_with(['/', '\\']) || drive {
             return Err(BadPath::Absolute(whole()));
         }

@@ -30,7 +30,7 @@ pub struct Scan {
     /// By path. A folder comes before what is in it.
     pub found: BTreeMap<RelPath, Found>,
     /// Stamps that became sure: the content is as known, the file was read to know it.
-    pub refreshed: Vec<(RelPath, Stamp, i64)>,
+    pub refreshed: Vec<(RelPath, Chunked, Stamp, i64)>,
     /// What is not synced, and why.
     pub problems: Vec<(String, LocalError)>,
     /// How many files had to be read.
@@ -119,7 +119,7 @@ impl Scan {
                 let same = known.is_some_and(|known| known.fingerprint == content.fingerprint);
                 let found = match same {
                     true => {
-                        self.refreshed.push((path.clone(), stamp, seen));
+                        self.refreshed.push((path.clone(), content, stamp, seen));
                         Found::Same
                     }
                     false => Found::Changed {
