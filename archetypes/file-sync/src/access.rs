@@ -46,7 +46,7 @@ impl From<Reached> for Place {
 
 /// The share that a guest's write rests on is still there when it is written: revocation ends access at
 /// once, also for what has been decided and not yet written.
-const STILL_SHARED_GUARD: &str = "permission = :write";
+const STILL_SHARED_GUARD: &str = "#permission = :write";
 
 /// How often the way up is walked again when something moved meanwhile.
 const WALKS: u32 = 20;
@@ -172,10 +172,15 @@ impl FileSync {
             let keys = part
                 .iter()
                 .map(|entry| share_key(&actor.tenant, &entry.entry_id, &actor.user));
-            let read = self.cloud.read_batch(vec![("shares", keys.collect())], true);
+            let read = self
+                .cloud
+                .read_batch(vec![("shares", keys.collect())], true);
             for item in read.await?.remove("shares").unwrap_or_default() {
                 let share: Share = from_item(&item)?;
-                if best.as_ref().is_none_or(|best| share.permission > best.permission) {
+                if best
+                    .as_ref()
+                    .is_none_or(|best| share.permission > best.permission)
+                {
                     best = Some(share);
                 }
             }
@@ -196,10 +201,13 @@ impl FileSync {
             .table_name(self.table("shares"))
             .set_key(Some(share_key(tenant, &share.entry_id, &share.user)))
             .condition_expression(STILL_SHARED_GUARD)
+            .expression_attribute_names("#permission", "permission")
             .expression_attribute_values(":write", s("WRITE"))
             .build()
             .map_err(CloudError::bug)?;
-        Ok(Some(TransactWriteItem::builder().condition_check(check).build()))
+        Ok(Some(
+            TransactWriteItem::builder().condition_check(check).build(),
+        ))
     }
 }
 

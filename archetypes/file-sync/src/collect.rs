@@ -154,7 +154,7 @@ impl FileSync {
             .dynamodb()
             .query()
             .table_name(self.table(table))
-            .key_condition_expression("shard = :shard")
+            .key_condition_expression("tenant_shard = :shard")
             .expression_attribute_values(":shard", s(format!("{tenant}#{shard}")))
             .consistent_read(true);
         all_items(query).await
@@ -193,7 +193,10 @@ impl FileSync {
     ) -> Result<bool, FileSyncError> {
         let update = Update::builder()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(tenant, &session.session_id)))
+            .key(
+                "tenant_shard",
+                s(self.session_shard(tenant, &session.session_id)),
+            )
             .key("session_id", s(&session.session_id))
             .update_expression(EXPIRE_UPDATE)
             .condition_expression(EXPIRE_GUARD)
@@ -282,7 +285,7 @@ impl FileSync {
     ) -> Result<bool, FileSyncError> {
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, &entry.entry_id)))
+            .key("tenant_shard", s(self.entry_shard(tenant, &entry.entry_id)))
             .key("entry_id", s(entry.entry_id.as_str()))
             .update_expression(PURGE_UPDATE)
             .condition_expression(PURGE_GUARD)
@@ -311,7 +314,7 @@ impl FileSync {
             self.dynamodb()
                 .delete_item()
                 .table_name(self.table("versions"))
-                .key("shard", s(&shard))
+                .key("tenant_shard", s(&shard))
                 .key(
                     "version_key",
                     s(version_key(&entry.entry_id, version.version)),
@@ -323,7 +326,7 @@ impl FileSync {
         self.dynamodb()
             .delete_item()
             .table_name(self.table("entries"))
-            .key("shard", s(&shard))
+            .key("tenant_shard", s(&shard))
             .key("entry_id", s(entry.entry_id.as_str()))
             .send()
             .await
@@ -432,7 +435,7 @@ impl FileSync {
     fn forget(&self, tenant: &str, chunk: &ContentChunk) -> Result<TransactWriteItem, CloudError> {
         let delete = Delete::builder()
             .table_name(self.table("chunks"))
-            .key("shard", s(self.chunk_shard(tenant, &chunk.hash)))
+            .key("tenant_shard", s(self.chunk_shard(tenant, &chunk.hash)))
             .key("hash", s(chunk.hash.to_string()));
         let delete = if chunk.pins.is_empty() {
             delete.condition_expression(UNPINNED_GUARD)
@@ -474,7 +477,7 @@ impl FileSync {
             let pins = chunk.pins.intersection(ended).cloned().collect();
             let update = Update::builder()
                 .table_name(self.table("chunks"))
-                .key("shard", s(self.chunk_shard(tenant, &chunk.hash)))
+                .key("tenant_shard", s(self.chunk_shard(tenant, &chunk.hash)))
                 .key("hash", s(chunk.hash.to_string()))
                 .update_expression(UNPIN_UPDATE)
                 .expression_attribute_values(":ended", AttributeValue::Ss(pins))
@@ -550,7 +553,7 @@ impl FileSync {
         }
         let delete = Delete::builder()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(tenant, id)))
+            .key("tenant_shard", s(self.session_shard(tenant, id)))
             .key("session_id", s(id))
             .build()
             .map_err(CloudError::bug)?;

@@ -85,7 +85,7 @@ impl FileSync {
         tenant: &str,
         entry: &Entry,
     ) -> Result<aws_sdk_dynamodb::types::TransactWriteItem, cloud::CloudError> {
-        let keys = [("shard", self.entry_shard(tenant, &entry.entry_id))];
+        let keys = [("tenant_shard", self.entry_shard(tenant, &entry.entry_id))];
         self.put("entries", item_with(entry, &keys)?)
     }
 }

@@ -2,9 +2,7 @@
 //! collector purges what was deleted long ago.
 
 use crate::create_folder::check_actor;
-use crate::domain::{
-    Actor, BadInput, ChangeKind, Entry, EntryId, EntryStatus, Kind, check_id,
-};
+use crate::domain::{Actor, BadInput, ChangeKind, Entry, EntryId, EntryStatus, Kind, check_id};
 use crate::namespace::{Committed, Draft, Parts};
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{TransactWriteItem, Update};
@@ -97,7 +95,7 @@ impl FileSync {
     fn bury(&self, tenant: &str, after: &Entry) -> Result<TransactWriteItem, CloudError> {
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, &after.entry_id)))
+            .key("tenant_shard", s(self.entry_shard(tenant, &after.entry_id)))
             .key("entry_id", s(after.entry_id.as_str()))
             .update_expression(DELETE_UPDATE)
             .condition_expression(DELETE_GUARD)

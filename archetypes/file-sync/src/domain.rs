@@ -396,7 +396,7 @@ pub struct UploadSession {
     pub published_version: Option<u64>,
     /// What became of it: whether it is a conflict copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<bool>,
+    pub as_copy: Option<bool>,
     /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Millis>,

@@ -32,13 +32,13 @@ impl FileSync {
     ) -> Result<Download, FileSyncError> {
         check_actor(actor)?;
         let entry = self.reach(actor, entry).await?.entry;
-        if entry.kind != Kind::File
-            || version.is_none() && entry.status != EntryStatus::Live
-        {
+        if entry.kind != Kind::File || version.is_none() && entry.status != EntryStatus::Live {
             return Err(FileSyncError::NotFound("file"));
         }
         let number = version.unwrap_or(entry.version);
-        let version = self.read_version(&actor.tenant, &entry.entry_id, number).await?;
+        let version = self
+            .read_version(&actor.tenant, &entry.entry_id, number)
+            .await?;
         let version = version.ok_or(FileSyncError::NotFound("version"))?;
         let manifest = self
             .read_manifest(&version.manifest_key, &version.manifest_hash)
@@ -60,7 +60,12 @@ impl FileSync {
         hashes: &[ChunkHash],
     ) -> Result<Vec<Address>, FileSyncError> {
         let plan = self.download(actor, entry, Some(version)).await?;
-        let own: HashSet<_> = plan.manifest.chunks.iter().map(|chunk| chunk.hash).collect();
+        let own: HashSet<_> = plan
+            .manifest
+            .chunks
+            .iter()
+            .map(|chunk| chunk.hash)
+            .collect();
         if let Some(other) = hashes.iter().find(|hash| !own.contains(hash)) {
             return Err(BadInput::NotItsChunk(*other).into());
         }
@@ -73,8 +78,15 @@ impl FileSync {
             let chunk = there.get(hash).ok_or_else(|| {
                 CloudError::Corrupt(format!("{hash} is part of a version, and not there"))
             })?;
-            let get = self.signer.get_object().bucket(self.bucket()).key(&chunk.blob_key);
-            let signed = get.presigned(for_a_while()?).await.map_err(CloudError::from)?;
+            let get = self
+                .signer
+                .get_object()
+                .bucket(self.bucket())
+                .key(&chunk.blob_key);
+            let signed = get
+                .presigned(for_a_while()?)
+                .await
+                .map_err(CloudError::from)?;
             addresses.push(Address {
                 hash: *hash,
                 url: signed.uri().to_owned(),

@@ -110,7 +110,7 @@ impl FileSync {
             .dynamodb()
             .get_item()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, entry)))
+            .key("tenant_shard", s(self.entry_shard(tenant, entry)))
             .key("entry_id", s(entry.as_str()))
             .consistent_read(true)
             .send()
@@ -128,11 +128,13 @@ impl FileSync {
         for ids in ids.chunks(100) {
             let keys = ids.iter().map(|id| {
                 Item::from([
-                    ("shard".into(), s(self.entry_shard(tenant, id))),
+                    ("tenant_shard".into(), s(self.entry_shard(tenant, id))),
                     ("entry_id".into(), s(id.as_str())),
                 ])
             });
-            let read = self.cloud.read_batch(vec![("entries", keys.collect())], true);
+            let read = self
+                .cloud
+                .read_batch(vec![("entries", keys.collect())], true);
             for item in read.await?.remove("entries").unwrap_or_default() {
                 entries.push(from_item(&item)?);
             }
@@ -150,7 +152,7 @@ impl FileSync {
             .dynamodb()
             .get_item()
             .table_name(self.table("versions"))
-            .key("shard", s(self.entry_shard(tenant, entry)))
+            .key("tenant_shard", s(self.entry_shard(tenant, entry)))
             .key("version_key", s(version_key(entry, version)))
             .consistent_read(true)
             .send()
@@ -168,7 +170,7 @@ impl FileSync {
             .dynamodb()
             .query()
             .table_name(self.table("versions"))
-            .key_condition_expression("shard = :shard AND begins_with(version_key, :entry)")
+            .key_condition_expression("tenant_shard = :shard AND begins_with(version_key, :entry)")
             .expression_attribute_values(":shard", s(self.entry_shard(tenant, entry)))
             .expression_attribute_values(":entry", s(format!("{entry}#")))
             .consistent_read(true);
@@ -184,7 +186,7 @@ impl FileSync {
             .dynamodb()
             .get_item()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(tenant, session_id)))
+            .key("tenant_shard", s(self.session_shard(tenant, session_id)))
             .key("session_id", s(session_id))
             .consistent_read(true)
             .send()
@@ -214,11 +216,13 @@ impl FileSync {
         for hashes in hashes.chunks(100) {
             let keys = hashes.iter().map(|hash| {
                 Item::from([
-                    ("shard".into(), s(self.chunk_shard(tenant, hash))),
+                    ("tenant_shard".into(), s(self.chunk_shard(tenant, hash))),
                     ("hash".into(), s(hash.to_string())),
                 ])
             });
-            let read = self.cloud.read_batch(vec![("chunks", keys.collect())], true);
+            let read = self
+                .cloud
+                .read_batch(vec![("chunks", keys.collect())], true);
             for item in read.await?.remove("chunks").unwrap_or_default() {
                 let chunk = ContentChunk::read(&item)?;
                 chunks.insert(chunk.hash, chunk);
@@ -249,7 +253,10 @@ impl FileSync {
             Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        if object.content_length().is_some_and(|length| length as u64 > most) {
+        if object
+            .content_length()
+            .is_some_and(|length| length as u64 > most)
+        {
             return Ok(Some(Vec::new()));
         }
         let body = object.body.collect().await;

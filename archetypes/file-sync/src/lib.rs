@@ -11,9 +11,11 @@
 //! The story that shows it all: [`walkthrough`].
 
 mod access;
+pub mod bench;
 pub mod changes;
 pub mod chunking;
 pub mod collect;
+pub mod commands;
 pub mod create_folder;
 pub mod delete_entry;
 pub mod domain;
@@ -27,12 +29,14 @@ pub mod rename_or_move;
 pub mod restore_version;
 pub mod share;
 pub mod start_upload;
+pub mod sync;
 pub mod tables;
 pub mod upload_chunks;
+pub mod walkthrough;
 
 pub use domain::{
-    Actor, BadInput, Change, ChangeKind, ChunkHash, ChunkRef, Entry, EntryId, EntryStatus, FeedPage,
-    FileVersion, Kind, Manifest, Permission, SessionStatus, Share, Target, UploadRequest,
+    Actor, BadInput, Change, ChangeKind, ChunkHash, ChunkRef, Entry, EntryId, EntryStatus,
+    FeedPage, FileVersion, Kind, Manifest, Permission, SessionStatus, Share, Target, UploadRequest,
     UploadSession,
 };
 
@@ -45,6 +49,7 @@ pub use publish::Publication;
 pub use rename_or_move::Moved;
 pub use start_upload::Started;
 pub use upload_chunks::{Address, Confirmed};
+pub use walkthrough::archetype;
 
 use cloud::{Cloud, CloudError, Millis};
 

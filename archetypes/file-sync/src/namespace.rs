@@ -341,7 +341,7 @@ impl FileSync {
         }
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, folder)))
+            .key("tenant_shard", s(self.entry_shard(tenant, folder)))
             .key("entry_id", s(folder.as_str()))
             .update_expression(ENTER_UPDATE)
             .condition_expression(FOLDER_GUARD)
@@ -364,7 +364,7 @@ impl FileSync {
         }
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, folder)))
+            .key("tenant_shard", s(self.entry_shard(tenant, folder)))
             .key("entry_id", s(folder.as_str()))
             .update_expression(LEAVE_UPDATE)
             .expression_attribute_values(":one", n(1))

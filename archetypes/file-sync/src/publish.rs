@@ -52,7 +52,7 @@ pub enum Publication {
 /// A session is published once, and only while its pins hold.
 const SESSION_GUARD: &str = "#status = :open";
 const SESSION_UPDATE: &str = "SET #status = :published, #target = :target, \
-     published_entry = :entry, published_version = :version, conflict = :conflict, \
+     published_entry = :entry, published_version = :version, as_copy = :as_copy, \
      published_at = :now REMOVE resume_key";
 
 /// The head is still the version that the edit began with. Name and folder stand here because the
@@ -143,7 +143,7 @@ impl FileSync {
         // As it is now, if this user may still see it: a guest whose share was taken back may not.
         let entry = self.reach(actor, id).await?.entry;
         Ok(Some(match target {
-            Target::Existing { entry: of, .. } if session.conflict == Some(true) => {
+            Target::Existing { entry: of, .. } if session.as_copy == Some(true) => {
                 let of = of.clone();
                 Publication::ConflictCopy { entry, of }
             }
@@ -334,7 +334,7 @@ impl FileSync {
         let update = Update::builder()
             .table_name(self.table("upload_sessions"))
             .key(
-                "shard",
+                "tenant_shard",
                 s(self.session_shard(&actor.tenant, &session.session_id)),
             )
             .key("session_id", s(&session.session_id))
@@ -347,7 +347,7 @@ impl FileSync {
             .expression_attribute_values(":target", s(target.to_string()))
             .expression_attribute_values(":entry", s(entry.entry_id.as_str()))
             .expression_attribute_values(":version", n(entry.version))
-            .expression_attribute_values(":conflict", AttributeValue::Bool(conflict))
+            .expression_attribute_values(":as_copy", AttributeValue::Bool(conflict))
             .expression_attribute_values(":now", n(entry.updated_at))
             .build()
             .map_err(CloudError::bug)?;
@@ -361,7 +361,7 @@ impl FileSync {
         version: &FileVersion,
     ) -> Result<TransactWriteItem, CloudError> {
         let keys = [
-            ("shard", self.entry_shard(tenant, &version.entry_id)),
+            ("tenant_shard", self.entry_shard(tenant, &version.entry_id)),
             (
                 "version_key",
                 version_key(&version.entry_id, version.version),
@@ -379,7 +379,7 @@ impl FileSync {
         let fingerprint = after.fingerprint.map(|hash| hash.to_string());
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, &seen.entry_id)))
+            .key("tenant_shard", s(self.entry_shard(tenant, &seen.entry_id)))
             .key("entry_id", s(seen.entry_id.as_str()))
             .update_expression(HEAD_UPDATE)
             .condition_expression(HEAD_GUARD)

@@ -133,7 +133,7 @@ impl FileSync {
     ) -> Result<TransactWriteItem, CloudError> {
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, &was.entry_id)))
+            .key("tenant_shard", s(self.entry_shard(tenant, &was.entry_id)))
             .key("entry_id", s(was.entry_id.as_str()))
             .update_expression(MOVE_UPDATE)
             .condition_expression(MOVE_GUARD)

@@ -119,7 +119,7 @@ impl FileSync {
         let fingerprint = after.fingerprint.map(|hash| hash.to_string());
         let update = Update::builder()
             .table_name(self.table("entries"))
-            .key("shard", s(self.entry_shard(tenant, &was.entry_id)))
+            .key("tenant_shard", s(self.entry_shard(tenant, &was.entry_id)))
             .key("entry_id", s(was.entry_id.as_str()))
             .update_expression(RESTORE_UPDATE)
             .condition_expression(RESTORE_GUARD)

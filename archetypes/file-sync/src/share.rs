@@ -6,9 +6,7 @@
 
 use crate::access::share_key;
 use crate::create_folder::check_actor;
-use crate::domain::{
-    Actor, BadInput, Entry, EntryId, EntryStatus, Permission, Share, check_id,
-};
+use crate::domain::{Actor, BadInput, Entry, EntryId, EntryStatus, Permission, Share, check_id};
 use crate::items::item_with;
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::ReturnValue;
@@ -88,10 +86,14 @@ impl FileSync {
             let keys = hinted.iter().map(|item| {
                 let part = |name: &str| (name.to_owned(), item.get(name).cloned());
                 let parts = [part("shared"), part("user")];
-                let keys = parts.into_iter().filter_map(|(name, value)| Some((name, value?)));
+                let keys = parts
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value?)));
                 keys.collect()
             });
-            let read = self.cloud.read_batch(vec![("shares", keys.collect())], true);
+            let read = self
+                .cloud
+                .read_batch(vec![("shares", keys.collect())], true);
             for item in read.await?.remove("shares").unwrap_or_default() {
                 shares.push(from_item(&item)?);
             }

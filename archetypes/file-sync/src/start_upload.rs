@@ -143,7 +143,7 @@ impl FileSync {
             .update_item()
             .table_name(self.table("upload_sessions"))
             .key(
-                "shard",
+                "tenant_shard",
                 s(self.session_shard(&actor.tenant, &session.session_id)),
             )
             .key("session_id", s(&session.session_id))
@@ -198,12 +198,12 @@ impl FileSync {
             target: None,
             published_entry: None,
             published_version: None,
-            conflict: None,
+            as_copy: None,
             published_at: None,
         };
         let keys = [
             (
-                "shard",
+                "tenant_shard",
                 self.session_shard(&actor.tenant, &session.session_id),
             ),
             ("resume_key", resume_key.to_owned()),
@@ -270,7 +270,7 @@ impl FileSync {
         for hash in hashes {
             let update = Update::builder()
                 .table_name(self.table("chunks"))
-                .key("shard", s(self.chunk_shard(tenant, hash)))
+                .key("tenant_shard", s(self.chunk_shard(tenant, hash)))
                 .key("hash", s(hash.to_string()))
                 .update_expression(PIN_UPDATE)
                 .condition_expression(PRESENT_GUARD)
@@ -311,7 +311,7 @@ impl FileSync {
     ) -> Result<TransactWriteItem, CloudError> {
         let check = ConditionCheck::builder()
             .table_name(self.table("upload_sessions"))
-            .key("shard", s(self.session_shard(tenant, session_id)))
+            .key("tenant_shard", s(self.session_shard(tenant, session_id)))
             .key("session_id", s(session_id))
             .condition_expression(OPEN_GUARD)
             .expression_attribute_names("#status", "status")

@@ -22,7 +22,7 @@ pub const ENTRIES: Table = Table {
     entity: "NamespaceEntryState, and FileHeadState with it",
     why: "What a thing is called and which content it has change apart, each under its own guard; they \
           are one item because both end when it is deleted.",
-    partition: Key::S("shard"),
+    partition: Key::S("tenant_shard"),
     sort: Some(Key::S("entry_id")),
     indexes: &[],
     ttl: None,
@@ -33,11 +33,15 @@ pub const ENTRIES: Table = Table {
 
 const ENTRY_ATTRIBUTES: &[Attribute] = &[
     attribute(
-        "shard",
+        "tenant_shard",
         "acme#3",
         "tenant and a hash of the id: the collector lists a tenant without a Scan",
     ),
-    attribute("entry_id", "entry-0001", "identity; renaming and moving leave it"),
+    attribute(
+        "entry_id",
+        "entry-0001",
+        "identity; renaming and moving leave it",
+    ),
     attribute("owner", "alice", "in whose namespace"),
     attribute("parent", "entry-0002", "the folder it is in, or root"),
     attribute("name", "Report.pdf", "as it was typed"),
@@ -48,15 +52,27 @@ const ENTRY_ATTRIBUTES: &[Attribute] = &[
         "2",
         "FileHeadState: the current version, and the guard of every edit",
     ),
-    attribute("size", "184320", "FileHeadState: bytes of the current version"),
-    attribute("fingerprint", "9f86…", "FileHeadState: SHA-256 of the whole file"),
+    attribute(
+        "size",
+        "184320",
+        "FileHeadState: bytes of the current version",
+    ),
+    attribute(
+        "fingerprint",
+        "9f86…",
+        "FileHeadState: SHA-256 of the whole file",
+    ),
     attribute(
         "children",
         "3",
         "a folder's live entries: only an empty one can be deleted",
     ),
     attribute("updated_at", "1767225600000", "epoch ms"),
-    attribute("deleted_at", "1767225600000", "epoch ms, while it is a tombstone"),
+    attribute(
+        "deleted_at",
+        "1767225600000",
+        "epoch ms, while it is a tombstone",
+    ),
 ];
 
 /// Unique names.
@@ -71,7 +87,11 @@ pub const NAMES: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("folder", "acme#entry-0002", "tenant and folder; a top folder is tenant#user#root"),
+        attribute(
+            "folder",
+            "acme#entry-0002",
+            "tenant and folder; a top folder is tenant#user#root",
+        ),
         attribute("folded", "report.pdf", "the name, case-folded and in NFC"),
         attribute("name", "Report.pdf", "as it was typed"),
         attribute("entry_id", "entry-0001", "whose name it is"),
@@ -84,18 +104,26 @@ pub const VERSIONS: Table = Table {
     entity: "FileVersionState, with a pointer to its ChunkManifestState in S3",
     why: "Immutable. By tenant and shard as well, since the collector reads all of them, and an index \
           may lack the newest.",
-    partition: Key::S("shard"),
+    partition: Key::S("tenant_shard"),
     sort: Some(Key::S("version_key")),
     indexes: &[],
     ttl: None,
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("shard", "acme#3", "as the entry's"),
-        attribute("version_key", "entry-0001#0000000002", "padded: 10 sorts after 9"),
+        attribute("tenant_shard", "acme#3", "as the entry's"),
+        attribute(
+            "version_key",
+            "entry-0001#0000000002",
+            "padded: 10 sorts after 9",
+        ),
         attribute("entry_id", "entry-0001", "of which file"),
         attribute("version", "2", "from 1"),
-        attribute("manifest_key", "acme/manifests/session-0001", "the list of chunks, in S3"),
+        attribute(
+            "manifest_key",
+            "acme/manifests/session-0001",
+            "the list of chunks, in S3",
+        ),
         attribute("manifest_hash", "51ab…", "SHA-256 of that list"),
         attribute("chunk_count", "3", "how long it is"),
         attribute("size", "184320", "bytes of the file"),
@@ -114,14 +142,14 @@ pub const CHUNKS: Table = Table {
     entity: "ContentChunk",
     why: "A chunk that has an item is present and verified. Tenants share none, so nobody learns from \
           what is missing what another one has.",
-    partition: Key::S("shard"),
+    partition: Key::S("tenant_shard"),
     sort: Some(Key::S("hash")),
     indexes: &[],
     ttl: None,
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("shard", "acme#11", "tenant and a part of the hash"),
+        attribute("tenant_shard", "acme#11", "tenant and a part of the hash"),
         attribute("hash", "2c26…", "SHA-256 of the bytes"),
         attribute("length", "61440", "how many bytes"),
         attribute(
@@ -144,7 +172,7 @@ pub const UPLOAD_SESSIONS: Table = Table {
     entity: "UploadSessionState",
     why: "What an interrupted upload is resumed from, what pins its chunks, and what makes publishing \
           it twice one publication.",
-    partition: Key::S("shard"),
+    partition: Key::S("tenant_shard"),
     sort: Some(Key::S("session_id")),
     indexes: &[Index {
         name: "by_fingerprint",
@@ -159,7 +187,7 @@ pub const UPLOAD_SESSIONS: Table = Table {
     stream: None,
     billing: Billing::OnDemand,
     attributes: &[
-        attribute("shard", "acme#1", "tenant and a hash of the id"),
+        attribute("tenant_shard", "acme#1", "tenant and a hash of the id"),
         attribute("session_id", "session-0001", "identity"),
         attribute(
             "resume_key",
@@ -171,7 +199,11 @@ pub const UPLOAD_SESSIONS: Table = Table {
         attribute("fingerprint", "9f86…", "SHA-256 of the whole file"),
         attribute("size", "184320", "bytes of the file"),
         attribute("chunk_count", "3", "chunks of the file"),
-        attribute("manifest_key", "acme/manifests/session-0001", "the list of chunks, in S3"),
+        attribute(
+            "manifest_key",
+            "acme/manifests/session-0001",
+            "the list of chunks, in S3",
+        ),
         attribute("manifest_hash", "51ab…", "SHA-256 of that list"),
         attribute(
             "new_entry_id",
@@ -180,11 +212,15 @@ pub const UPLOAD_SESSIONS: Table = Table {
         ),
         attribute("status", "OPEN", "OPEN, then PUBLISHED or EXPIRED"),
         attribute("started_at", "1767225600000", "epoch ms"),
-        attribute("expires_at", "1767312000000", "epoch ms; then the collector may end it"),
+        attribute(
+            "expires_at",
+            "1767312000000",
+            "epoch ms; then the collector may end it",
+        ),
         attribute("target", "new root/Report.pdf", "what it was published as"),
         attribute("published_entry", "entry-0001", "what became of it"),
         attribute("published_version", "1", "what became of it"),
-        attribute("conflict", "false", "whether it became a conflict copy"),
+        attribute("as_copy", "false", "whether it became a conflict copy"),
         attribute("published_at", "1767225600000", "epoch ms"),
     ],
 };
@@ -253,7 +289,11 @@ pub const DEVICES: Table = Table {
     attributes: &[
         attribute("namespace", "acme#alice", "tenant and user"),
         attribute("device", "laptop", "which device"),
-        attribute("applied", "7", "the last change it has applied; never goes back"),
+        attribute(
+            "applied",
+            "7",
+            "the last change it has applied; never goes back",
+        ),
         attribute("seen_at", "1767225600000", "epoch ms"),
     ],
 };
@@ -281,7 +321,11 @@ pub const SHARES: Table = Table {
         attribute("shared", "acme#entry-0002", "tenant and entry"),
         attribute("user", "bob", "with whom"),
         attribute("user_key", "acme#bob", "tenant and user"),
-        attribute("entry_id", "entry-0002", "what is shared, with all that is in it"),
+        attribute(
+            "entry_id",
+            "entry-0002",
+            "what is shared, with all that is in it",
+        ),
         attribute("permission", "WRITE", "READ or WRITE"),
         attribute("granted_by", "alice", "by whom"),
         attribute("granted_at", "1767225600000", "epoch ms"),
@@ -320,7 +364,11 @@ pub const GARBAGE: Table = Table {
     billing: Billing::OnDemand,
     attributes: &[
         attribute("tenant", "acme", "whose"),
-        attribute("blob_key", "acme/blobs/session-0001/2c26…", "the object to delete"),
+        attribute(
+            "blob_key",
+            "acme/blobs/session-0001/2c26…",
+            "the object to delete",
+        ),
         attribute("epoch", "12", "by which collection"),
     ],
 };

@@ -180,7 +180,7 @@ impl FileSync {
         for (hash, length) in chunks {
             let update = Update::builder()
                 .table_name(self.table("chunks"))
-                .key("shard", s(self.chunk_shard(tenant, hash)))
+                .key("tenant_shard", s(self.chunk_shard(tenant, hash)))
                 .key("hash", s(hash.to_string()))
                 .update_expression(STORE_UPDATE)
                 .expression_attribute_names("#length", "length")

@@ -49,6 +49,34 @@ pub async fn open_on(cloud: Cloud) -> Drive {
     }
 }
 
+/// A plan that loses the first answer to a transaction. Install `chaos::Tokenless` before it.
+#[derive(Default)]
+pub struct LoseFirstAnswer(std::sync::atomic::AtomicUsize);
+
+impl LoseFirstAnswer {
+    /// How many transactions were sent.
+    pub fn sent(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+impl cloud::tap::Plan for LoseFirstAnswer {
+    fn before<'a>(
+        &'a self,
+        request: &'a cloud::tap::Request,
+    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
+        Box::pin(async move {
+            let transaction = request.operation == "TransactWriteItems";
+            let order = std::sync::atomic::Ordering::SeqCst;
+            if transaction && self.0.fetch_add(1, order) == 0 {
+                cloud::tap::Verdict::LoseAnswer
+            } else {
+                cloud::tap::Verdict::Pass
+            }
+        })
+    }
+}
+
 /// The upload of these pieces, each a chunk.
 pub fn request(pieces: &[&str]) -> UploadRequest {
     let whole = pieces.concat();
@@ -134,7 +162,13 @@ impl Drive {
     }
 
     /// A new file, published.
-    pub async fn file(&self, actor: &Actor, parent: &EntryId, name: &str, pieces: &[&str]) -> Entry {
+    pub async fn file(
+        &self,
+        actor: &Actor,
+        parent: &EntryId,
+        name: &str,
+        pieces: &[&str],
+    ) -> Entry {
         let id = self.upload(actor, "laptop", pieces).await;
         let published = self
             .beside()
@@ -198,7 +232,11 @@ impl Drive {
         let cloud = self.sync.cloud().beside_tap();
         let bucket = cloud.names().bucket(file_sync::tables::BUCKET);
         let list = cloud.s3().list_objects_v2().bucket(bucket);
-        let listed = list.prefix(format!("{}/", self.tenant)).send().await.unwrap();
+        let listed = list
+            .prefix(format!("{}/", self.tenant))
+            .send()
+            .await
+            .unwrap();
         let keys = listed.contents().iter();
         keys.map(|object| object.key.clone().unwrap()).collect()
     }
@@ -217,7 +255,8 @@ impl Drive {
     }
 
     async fn shard(&self, table: &str) -> Vec<Item> {
-        self.items(table, "shard", &format!("{}#0", self.tenant)).await
+        self.items(table, "tenant_shard", &format!("{}#0", self.tenant))
+            .await
     }
 
     pub async fn entries(&self) -> Vec<Entry> {
@@ -227,7 +266,10 @@ impl Drive {
 
     pub async fn entry(&self, id: &EntryId) -> Entry {
         let entries = self.entries().await;
-        entries.into_iter().find(|entry| entry.entry_id == *id).unwrap()
+        entries
+            .into_iter()
+            .find(|entry| entry.entry_id == *id)
+            .unwrap()
     }
 
     pub async fn versions(&self) -> Vec<FileVersion> {
@@ -321,7 +363,8 @@ impl Drive {
         let mut folders = BTreeSet::new();
         for entry in entries.values() {
             let who = format!("{} '{}'", entry.entry_id, entry.name);
-            if entry.kind == Kind::File && !versions.contains(&(entry.entry_id.clone(), entry.version))
+            if entry.kind == Kind::File
+                && !versions.contains(&(entry.entry_id.clone(), entry.version))
             {
                 return Err(format!("the head of {who} is no version"));
             }
@@ -393,7 +436,9 @@ impl Drive {
             }
             let namespace = format!("{}#{owner}", self.tenant);
             let counter = self.items("namespaces", "namespace", &namespace).await;
-            let counter = counter.first().map(|item| item["sequence"].as_n().unwrap().clone());
+            let counter = counter
+                .first()
+                .map(|item| item["sequence"].as_n().unwrap().clone());
             if counter.as_deref().unwrap_or("0") != numbers.len().to_string() {
                 return Err(format!("the counter of {owner} is {counter:?}"));
             }
