@@ -77,8 +77,8 @@ const PINS_GUARD: &str = "pins = :pins";
 const UNPINNED_GUARD: &str = "attribute_not_exists(pins)";
 const UNPIN_UPDATE: &str = "DELETE pins :ended";
 
-/// Still the tombstone that was looked at: nobody has restored it.
-const PURGE_GUARD: &str = "#status = :deleted AND deleted_at = :seen";
+/// Still the tombstone that was looked at: nobody has restored it, for only a tombstone says when.
+const PURGE_GUARD: &str = "deleted_at = :seen";
 const PURGE_UPDATE: &str = "SET #status = :purged";
 
 impl FileSync {
@@ -290,7 +290,6 @@ impl FileSync {
             .update_expression(PURGE_UPDATE)
             .condition_expression(PURGE_GUARD)
             .expression_attribute_names("#status", "status")
-            .expression_attribute_values(":deleted", s("DELETED"))
             .expression_attribute_values(":purged", s("PURGED"))
             .expression_attribute_values(":seen", n(entry.deleted_at.unwrap_or_default()))
             .build()

@@ -1,6 +1,8 @@
 //! A drive to try things on, and the invariants that every end of a story must keep.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod client;
+
 use chaos::World;
 use cloud::item::{all_items, from_item, s};
 use cloud::{Cloud, Item};
