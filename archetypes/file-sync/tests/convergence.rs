@@ -32,7 +32,7 @@ fn edit(at: &Path, random: &mut SmallRng) {
     let file = at.join(FILES.choose(random).unwrap());
     match random.random_range(0..10) {
         0..4 => {
-            let mut content = vec![0; random.random_range(0..1_500)];
+            let mut content = vec![0; random.random_range(0..500)];
             random.fill_bytes(&mut content);
             make_room(&file);
             let _ = fs::write(&file, content);
@@ -93,13 +93,17 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
     let mut random = SmallRng::seed_from_u64(seed);
     let devices = Devices::on(cloud, &format!("tenant-{seed}"));
     let mut acknowledged = BTreeSet::new();
-    for _ in 0..5 {
+    for _ in 0..4 {
         let device = random.random_range(0..2);
         let directory = devices.directories[device].path().to_owned();
-        for _ in 0..random.random_range(1..4) {
+        for _ in 0..random.random_range(1..3) {
             edit(&directory, &mut random);
         }
-        let call = random.random_range(1..40);
+        // The other device edits as well, and syncs later.
+        if random.random() {
+            edit(devices.directories[1 - device].path(), &mut random);
+        }
+        let call = random.random_range(1..30);
         let before = random.random();
         match random.random_range(0..5) {
             // The process dies at some call, which was carried out or was not.
@@ -109,7 +113,7 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
                 let plan = AtCall::new(call, before, true, move || tell.notify_one());
                 let _installed = cloud.tap().install(Arc::new(plan));
                 tokio::select! {
-                    report = devices.try_sync(device) => met.conflicts += report.unwrap().conflicts.len(),
+                    report = devices.try_sync(device) => drop(report.unwrap()),
                     () = dead.notified() => met.deaths += 1,
                 }
             }
@@ -124,7 +128,6 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
                 let _installed = cloud.tap().install(faults.clone());
                 match devices.try_sync(device).await {
                     Ok(report) => {
-                        met.conflicts += report.conflicts.len();
                         if report.settled && report.problems.is_empty() {
                             acknowledged.extend(contents(&devices, device));
                         }
@@ -139,13 +142,11 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
                 let act = move || edit(&directory, &mut theirs);
                 let plan = AtCall::new(call, before, false, act);
                 let _installed = cloud.tap().install(Arc::new(plan));
-                let report = devices.try_sync(device).await.unwrap();
-                met.conflicts += report.conflicts.len();
+                devices.try_sync(device).await.unwrap();
                 met.edits_during += 1;
             }
             _ => {
-                let report = devices.sync(device).await;
-                met.conflicts += report.conflicts.len();
+                devices.sync(device).await;
                 acknowledged.extend(contents(&devices, device));
             }
         }
@@ -159,6 +160,10 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
     let lost: Vec<_> = acknowledged.difference(&history).collect();
     assert!(lost.is_empty(), "seed {seed}: lost {lost:?}");
     assert_eq!((devices.leftovers(0), devices.leftovers(1)), (0, 0));
+    let copies = devices.tree(0).into_keys();
+    met.conflicts += copies
+        .filter(|name| name.contains("conflicted copy"))
+        .count();
     met.acknowledged += acknowledged.len();
 }
 
@@ -169,27 +174,27 @@ async fn schedules(seeds: std::ops::Range<u64>) {
         schedule(&cloud, seed, &mut met).await;
     }
     println!("{met:?}");
-    assert!(met.deaths > 10 && met.losses > 100, "{met:?}");
-    assert!(met.conflicts > 5 && met.edits_during > 10, "{met:?}");
-    assert!(met.acknowledged > 200, "{met:?}");
+    assert!(met.deaths > 10 && met.losses > 50, "{met:?}");
+    assert!(met.conflicts > 2 && met.edits_during > 10, "{met:?}");
+    assert!(met.acknowledged > 100, "{met:?}");
 }
 
 #[tokio::test]
 async fn two_devices_converge_and_lose_nothing_1() {
-    schedules(0..60).await;
+    schedules(0..50).await;
 }
 
 #[tokio::test]
 async fn two_devices_converge_and_lose_nothing_2() {
-    schedules(60..120).await;
+    schedules(50..100).await;
 }
 
 #[tokio::test]
 async fn two_devices_converge_and_lose_nothing_3() {
-    schedules(120..180).await;
+    schedules(100..150).await;
 }
 
 #[tokio::test]
 async fn two_devices_converge_and_lose_nothing_4() {
-    schedules(180..240).await;
+    schedules(150..200).await;
 }

@@ -258,3 +258,10 @@ impl Plan for AtCall {
         })
     }
 }
+
+/// How many different chunks a content has.
+pub fn chunks(content: &[u8]) -> u64 {
+    let chunked = Chunker::new(Sizes::TINY).chunk(content).unwrap();
+    let hashes: BTreeSet<ChunkHash> = chunked.chunks.iter().map(|chunk| chunk.hash).collect();
+    hashes.len() as u64
+}
