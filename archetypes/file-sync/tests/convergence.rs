@@ -32,7 +32,7 @@ fn edit(at: &Path, random: &mut SmallRng) {
     let file = at.join(FILES.choose(random).unwrap());
     match random.random_range(0..10) {
         0..4 => {
-            let mut content = vec![0; random.random_range(0..500)];
+            let mut content = vec![0; random.random_range(0..300)];
             random.fill_bytes(&mut content);
             make_room(&file);
             let _ = fs::write(&file, content);
@@ -93,7 +93,7 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
     let mut random = SmallRng::seed_from_u64(seed);
     let devices = Devices::on(cloud, &format!("tenant-{seed}"));
     let mut acknowledged = BTreeSet::new();
-    for _ in 0..4 {
+    for _ in 0..3 {
         let device = random.random_range(0..2);
         let directory = devices.directories[device].path().to_owned();
         for _ in 0..random.random_range(1..3) {
@@ -103,7 +103,7 @@ async fn schedule(cloud: &cloud::Cloud, seed: u64, met: &mut Met) {
         if random.random() {
             edit(devices.directories[1 - device].path(), &mut random);
         }
-        let call = random.random_range(1..30);
+        let call = random.random_range(1..25);
         let before = random.random();
         match random.random_range(0..5) {
             // The process dies at some call, which was carried out or was not.
@@ -174,9 +174,9 @@ async fn schedules(seeds: std::ops::Range<u64>) {
         schedule(&cloud, seed, &mut met).await;
     }
     println!("{met:?}");
-    assert!(met.deaths > 10 && met.losses > 50, "{met:?}");
+    assert!(met.deaths > 10 && met.losses > 30, "{met:?}");
     assert!(met.conflicts > 2 && met.edits_during > 10, "{met:?}");
-    assert!(met.acknowledged > 100, "{met:?}");
+    assert!(met.acknowledged > 80, "{met:?}");
 }
 
 #[tokio::test]
