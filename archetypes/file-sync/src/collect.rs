@@ -88,6 +88,20 @@ impl FileSync {
         tenant: &str,
         dry_run: bool,
     ) -> Result<Collection, FileSyncError> {
+        let (mut done, gone) = self.condemn_unneeded(tenant, dry_run).await?;
+        if !dry_run {
+            self.clear_away(tenant, &gone, &mut done).await?;
+        }
+        Ok(done)
+    }
+
+    /// The half of a collection that decides: afterwards no item names what nobody needs. Gives the
+    /// sessions that have ended and pin nothing any more, as they were read.
+    pub async fn condemn_unneeded(
+        &self,
+        tenant: &str,
+        dry_run: bool,
+    ) -> Result<(Collection, Vec<UploadSession>), FileSyncError> {
         check_id("the tenant", tenant)?;
         let now = self.now();
         let mut done = Collection {
@@ -97,22 +111,30 @@ impl FileSync {
         if !dry_run {
             done.epoch = self.new_epoch(tenant).await?;
         }
-        let sessions = self.sessions(tenant).await?;
+        let mut sessions = self.sessions(tenant).await?;
         let ended = self.end_sessions(tenant, &sessions, now, &mut done).await?;
         self.purge(tenant, now, &mut done).await?;
         let marked = self.mark(tenant, &done).await?;
         let still_pinned = self.sweep(tenant, &ended, &marked, &mut done).await?;
-        if !dry_run {
-            self.empty(tenant, &mut done).await?;
-            let gone = sessions.iter().filter(|session| {
-                let id = &session.session_id;
-                ended.contains(id) && !still_pinned.contains(id)
-            });
-            for session in gone {
-                self.tidy(tenant, session, now, &mut done).await?;
-            }
+        sessions.retain(|session| {
+            let id = &session.session_id;
+            ended.contains(id) && !still_pinned.contains(id)
+        });
+        Ok((done, sessions))
+    }
+
+    /// The half that only clears away: objects that nothing names, whenever and however often.
+    pub async fn clear_away(
+        &self,
+        tenant: &str,
+        ended: &[UploadSession],
+        done: &mut Collection,
+    ) -> Result<(), FileSyncError> {
+        self.empty(tenant, done).await?;
+        for session in ended {
+            self.tidy(tenant, session, self.now(), done).await?;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Counts the epoch up. No guard: whoever comes later has the higher number, and that is all.

@@ -79,7 +79,7 @@ impl From<&str> for EntryId {
     }
 }
 
-/// SHA-256 of some bytes: of a chunk, of a whole file (its fingerprint), of a manifest. As text, 64
+/// SHA-256 of some bytes: of a chunk, of a manifest, of a list of chunks (a file's fingerprint). As text, 64
 /// hexadecimal digits.
 ///
 /// SHA-256 and not BLAKE3, which is several times faster: S3 knows it. A presigned address can carry
@@ -259,7 +259,7 @@ pub struct Entry {
     pub version: u64,
     /// The size of the current version.
     pub size: u64,
-    /// The fingerprint of the current version: SHA-256 of the whole file.
+    /// The fingerprint of the current version: SHA-256 over the list of its chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<ChunkHash>,
     /// How many live entries a folder holds.
@@ -286,7 +286,7 @@ pub struct FileVersion {
     pub chunk_count: u64,
     /// How many bytes the file has.
     pub size: u64,
-    /// SHA-256 of the whole file, as the client said.
+    /// SHA-256 over the list of its chunks, as the client said.
     pub fingerprint: ChunkHash,
     /// When it was published.
     pub created_at: Millis,
@@ -366,7 +366,7 @@ pub struct UploadSession {
     pub user: String,
     /// From which device.
     pub device: String,
-    /// SHA-256 of the whole file.
+    /// SHA-256 over the list of its chunks.
     pub fingerprint: ChunkHash,
     /// How many bytes.
     pub size: u64,
@@ -405,7 +405,7 @@ pub struct UploadSession {
 /// What a client says at the start of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRequest {
-    /// SHA-256 of the whole file.
+    /// SHA-256 over the list of its chunks.
     pub fingerprint: ChunkHash,
     /// How many bytes the file has.
     pub size: u64,

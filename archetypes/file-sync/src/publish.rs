@@ -232,7 +232,8 @@ impl FileSync {
             kind: ChangeKind::Updated,
             entry: after,
             device: session.device.clone(),
-            operation: session.session_id.clone(),
+            // Not the session: whoever else publishes it, as something else, must not be taken for this.
+            operation: self.cloud.ids().next("operation"),
             moves: false,
             looked_up: reached.grant.is_some(),
         };
@@ -294,7 +295,8 @@ impl FileSync {
             kind: ChangeKind::Created,
             entry,
             device: session.device.clone(),
-            operation: session.session_id.clone(),
+            // Not the session: whoever else publishes it, as something else, must not be taken for this.
+            operation: self.cloud.ids().next("operation"),
             moves: false,
             looked_up: place.grant.is_some(),
         };

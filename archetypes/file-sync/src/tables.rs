@@ -4,7 +4,7 @@
 //! calls against.
 
 use cloud::tables::{Attribute, Billing, Index, Key, Projection, Scope, Table, attribute};
-use walkthrough::Resource;
+use walkthrough::{Action, Calls, Machine, Resource, step};
 
 /// The bucket: manifests, staged uploads, and chunks.
 pub const BUCKET: &str = "content";
@@ -60,7 +60,7 @@ const ENTRY_ATTRIBUTES: &[Attribute] = &[
     attribute(
         "fingerprint",
         "9f86…",
-        "FileHeadState: SHA-256 of the whole file",
+        "FileHeadState: SHA-256 over the list of its chunks",
     ),
     attribute(
         "children",
@@ -127,7 +127,11 @@ pub const VERSIONS: Table = Table {
         attribute("manifest_hash", "51ab…", "SHA-256 of that list"),
         attribute("chunk_count", "3", "how long it is"),
         attribute("size", "184320", "bytes of the file"),
-        attribute("fingerprint", "9f86…", "SHA-256 of the whole file"),
+        attribute(
+            "fingerprint",
+            "9f86…",
+            "SHA-256 over the list of its chunks",
+        ),
         attribute("created_at", "1767225600000", "epoch ms"),
         attribute("created_by", "alice", "who"),
         attribute("device", "laptop", "where"),
@@ -196,7 +200,11 @@ pub const UPLOAD_SESSIONS: Table = Table {
         ),
         attribute("user", "alice", "whose"),
         attribute("device", "laptop", "from where"),
-        attribute("fingerprint", "9f86…", "SHA-256 of the whole file"),
+        attribute(
+            "fingerprint",
+            "9f86…",
+            "SHA-256 over the list of its chunks",
+        ),
         attribute("size", "184320", "bytes of the file"),
         attribute("chunk_count", "3", "chunks of the file"),
         attribute(
@@ -386,4 +394,364 @@ pub const TABLES: &[Table] = &[
     SHARES,
     COLLECTIONS,
     GARBAGE,
+];
+
+const PIN: &str = "TransactWriteItems [ConditionCheck upload_sessions if, Update chunks if *]";
+
+/// The actions, as the documents name them; then those beyond.
+pub const ACTIONS: &[Action] = &[
+    Action {
+        name: "create file entry",
+        entities: &["NamespaceEntryState"],
+        abstract_layer: "create target, create mutable namespace entry",
+        concrete_layer: "one transaction: the entry, its name if attribute_not_exists, its folder if LIVE, the line of the feed if the counter is as it was read",
+        calls: &[
+            Calls {
+                when: "at the top",
+                sequence: &[
+                    "GetItem namespaces",
+                    "TransactWriteItems [Put entries, Put names if, Update namespaces if, Put changes]",
+                ],
+            },
+            Calls {
+                when: "in a folder",
+                sequence: &[
+                    "GetItem entries",
+                    "GetItem namespaces",
+                    "TransactWriteItems [Put entries, Put names if, Update entries if, Update namespaces if, Put changes]",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "fingerprint file",
+        entities: &["FileFingerprintState"],
+        abstract_layer: "derive immutable content identity candidate",
+        concrete_layer: "the device hashes the list of the file's chunks; the service looks it up in an index of open sessions when the upload starts",
+        calls: &[Calls {
+            when: "on the device",
+            sequence: &[],
+        }],
+    },
+    Action {
+        name: "chunk file",
+        entities: &["ContentChunk"],
+        abstract_layer: "derive immutable content-addressed units",
+        concrete_layer: "the device cuts where the content says so (FastCDC) and hashes each chunk (SHA-256), in parallel and in bounded memory",
+        calls: &[Calls {
+            when: "on the device",
+            sequence: &[],
+        }],
+    },
+    Action {
+        name: "start upload session",
+        entities: &["UploadSessionState", "ChunkManifestState", "ContentChunk"],
+        abstract_layer: "create target, create pending version/upload workflow",
+        concrete_layer: "Query of open sessions by fingerprint; PutItem of the session and PutObject of its manifest; BatchGetItem of its chunks",
+        calls: &[Calls {
+            when: "nothing of it is there",
+            sequence: &[
+                "Query upload_sessions/by_fingerprint",
+                "PutItem upload_sessions",
+                "PutObject content/{key}",
+                "BatchGetItem [Get chunks *]",
+            ],
+        }],
+    },
+    Action {
+        name: "dedup existing chunks",
+        entities: &["ContentChunk", "UploadSessionState"],
+        abstract_layer: "read source on immutable content store to avoid re-upload",
+        concrete_layer: "the same call; then a transaction that pins what is there: ADD pins :session if the chunk exists and the session is OPEN",
+        calls: &[Calls {
+            when: "some of it is there",
+            sequence: &[
+                "Query upload_sessions/by_fingerprint",
+                "PutItem upload_sessions",
+                "PutObject content/{key}",
+                "BatchGetItem [Get chunks *]",
+                PIN,
+            ],
+        }],
+    },
+    Action {
+        name: "build chunk manifest",
+        entities: &["ChunkManifestState"],
+        abstract_layer: "create target, materialize immutable file-content composition",
+        concrete_layer: "PutObject of the list of chunks, 36 bytes each, under the session's own name: an item would end at 400 KB",
+        calls: &[Calls {
+            when: "with the session",
+            sequence: &[
+                "Query upload_sessions/by_fingerprint",
+                "PutItem upload_sessions",
+                "PutObject content/{key}",
+                "BatchGetItem [Get chunks *]",
+                PIN,
+            ],
+        }],
+    },
+    Action {
+        name: "upload missing chunk",
+        entities: &["ContentChunk"],
+        abstract_layer: "create target, add immutable content unit",
+        concrete_layer: "PUT to a presigned address that carries the SHA-256; the service reads it back, hashes it, writes those bytes to the chunk's own key, and only then its item",
+        calls: &[Calls {
+            when: "each",
+            sequence: &[
+                "GetItem upload_sessions",
+                "PUT {url} *",
+                "(GetItem upload_sessions; BatchGetItem [Get chunks]; GetObject content/{key}; PutObject content/{key}; TransactWriteItems [ConditionCheck upload_sessions if, Update chunks]; DeleteObjects content) *",
+            ],
+        }],
+    },
+    Action {
+        name: "resume interrupted upload",
+        entities: &["UploadSessionState", "ContentChunk"],
+        abstract_layer: "read pending upload state and continue filling immutable units",
+        concrete_layer: "Query by fingerprint, GetItem of the session; its time begins again if it is OPEN; what it does not pin is missing",
+        calls: &[Calls {
+            when: "by fingerprint",
+            sequence: &[
+                "Query upload_sessions/by_fingerprint",
+                "GetItem upload_sessions",
+                "UpdateItem upload_sessions if",
+                "BatchGetItem [Get chunks *]",
+                "PutObject content/{key}",
+            ],
+        }],
+    },
+    Action {
+        name: "create new file version",
+        entities: &[
+            "FileVersionState",
+            "NamespaceEntryState",
+            "UploadSessionState",
+        ],
+        abstract_layer: "create target, create immutable version node",
+        concrete_layer: "one transaction: session PUBLISHED if OPEN, version, entry, name if attribute_not_exists, folder if LIVE, line of the feed",
+        calls: &[Calls {
+            when: "a new file",
+            sequence: &[
+                "GetItem upload_sessions",
+                "GetObject content/{key}",
+                "BatchGetItem [Get chunks *]",
+                "GetItem entries *",
+                "GetItem namespaces",
+                "TransactWriteItems [Update upload_sessions if, Put versions, Put entries, Put names if, Update entries if *, Update namespaces if, Put changes]",
+            ],
+        }],
+    },
+    Action {
+        name: "advance file head",
+        entities: &["FileHeadState", "FileVersionState", "UploadSessionState"],
+        abstract_layer: "state transition, move mutable head/pointer to new immutable version",
+        concrete_layer: "one transaction: session PUBLISHED if OPEN, version, head if it is the base that the edit began with, line of the feed; otherwise the edit becomes a conflict copy",
+        calls: &[
+            Calls {
+                when: "from the base it saw",
+                sequence: &[
+                    "GetItem upload_sessions",
+                    "GetObject content/{key}",
+                    "BatchGetItem [Get chunks *]",
+                    "GetItem entries",
+                    "GetItem namespaces",
+                    "TransactWriteItems [Update upload_sessions if, Put versions, Update entries if, Update namespaces if, Put changes]",
+                ],
+            },
+            Calls {
+                when: "a conflict copy",
+                sequence: &[
+                    "GetItem upload_sessions",
+                    "GetObject content/{key}",
+                    "BatchGetItem [Get chunks *]",
+                    "GetItem entries ×2",
+                    "GetItem namespaces",
+                    "TransactWriteItems [Update upload_sessions if, Put versions, Put entries, Put names if, Update entries if, Update namespaces if, Put changes]",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "rename or move file",
+        entities: &["NamespaceEntryState"],
+        abstract_layer: "overwrite/state transition, mutate namespace without mutating content",
+        concrete_layer: "one transaction: entry if it is where it was, old name deleted, new name if attribute_not_exists, both folders' counts, line of the feed",
+        calls: &[
+            Calls {
+                when: "renamed",
+                sequence: &[
+                    "GetItem entries",
+                    "GetItem namespaces",
+                    "TransactWriteItems [Update entries if, Delete names, Put names if, Update namespaces if, Put changes]",
+                ],
+            },
+            Calls {
+                when: "moved",
+                sequence: &[
+                    "GetItem entries",
+                    "GetItem namespaces",
+                    "GetItem entries *",
+                    "TransactWriteItems [Update entries if, Delete names, Put names if, Update entries *, Update entries if *, Update namespaces if, Put changes]",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "download file",
+        entities: &["FileHeadState", "FileVersionState", "ChunkManifestState"],
+        abstract_layer: "read source, resolve mutable namespace/head to immutable version then fetch content units",
+        concrete_layer: "GetItem of entry and version, GetObject of the manifest; the same again and BatchGetItem of chunks for addresses; GET of each chunk from S3, verified by the device",
+        calls: &[
+            Calls {
+                when: "one's own",
+                sequence: &[
+                    "(GetItem entries; GetItem versions; GetObject content/{key}) ×2",
+                    "BatchGetItem [Get chunks *]",
+                    "GET {url} *",
+                ],
+            },
+            Calls {
+                when: "shared",
+                sequence: &[
+                    "(GetItem entries; GetItem namespaces; GetItem entries *; BatchGetItem [Get shares *]; GetItem namespaces; GetItem versions; GetObject content/{key}) ×2",
+                    "BatchGetItem [Get chunks *]",
+                    "GET {url} *",
+                ],
+            },
+        ],
+    },
+    Action {
+        name: "sync file",
+        entities: &["FileHeadState", "FileVersionState"],
+        abstract_layer: "read projection, compare namespace/version state and fetch missing immutable units",
+        concrete_layer: "Query of the change feed after the device's cursor; the cursor is kept if it went forward",
+        calls: &[
+            Calls {
+                when: "for the first time",
+                sequence: &["Query changes"],
+            },
+            Calls {
+                when: "from a cursor",
+                sequence: &["Query changes", "UpdateItem devices if"],
+            },
+        ],
+    },
+    Action {
+        name: "share file",
+        entities: &["ShareRelationState"],
+        abstract_layer: "create relation, grant another principal access to namespace entry/head",
+        concrete_layer: "PutItem of the share; taking it back is DeleteItem, and ends access with it",
+        calls: &[
+            Calls {
+                when: "given",
+                sequence: &["GetItem entries", "PutItem shares"],
+            },
+            Calls {
+                when: "taken back",
+                sequence: &["GetItem entries", "DeleteItem shares"],
+            },
+        ],
+    },
+    Action {
+        name: "view shared files",
+        entities: &["ShareRelationState", "NamespaceEntryState"],
+        abstract_layer: "read projection on sharing relation + namespace/head state",
+        concrete_layer: "Query of the share index by user, then BatchGetItem of the shares themselves and of their entries",
+        calls: &[Calls {
+            when: "some",
+            sequence: &[
+                "Query shares/by_user",
+                "BatchGetItem [Get shares *]",
+                "BatchGetItem [Get entries *]",
+            ],
+        }],
+    },
+    Action {
+        name: "delete entry",
+        entities: &["NamespaceEntryState"],
+        abstract_layer: "state transition, to a tombstone (beyond the documents)",
+        concrete_layer: "one transaction: entry DELETED if it is the version that was seen and has no children, its name deleted, line of the feed",
+        calls: &[Calls {
+            when: "a file",
+            sequence: &[
+                "GetItem entries",
+                "GetItem namespaces",
+                "TransactWriteItems [Update entries if, Delete names, Update entries *, Update namespaces if, Put changes]",
+            ],
+        }],
+    },
+    Action {
+        name: "restore version",
+        entities: &["FileVersionState", "FileHeadState", "NamespaceEntryState"],
+        abstract_layer: "create target and state transition: a new version with old content (beyond the documents)",
+        concrete_layer: "one transaction: version, entry LIVE if it is as it was read, its name if attribute_not_exists, line of the feed",
+        calls: &[Calls {
+            when: "a deleted file",
+            sequence: &[
+                "GetItem entries",
+                "GetItem versions",
+                "GetItem namespaces",
+                "TransactWriteItems [Put versions, Update entries if, Put names if *, Update entries if *, Update namespaces if, Put changes]",
+            ],
+        }],
+    },
+    Action {
+        name: "garbage collect orphaned chunks",
+        entities: &["ContentChunk", "UploadSessionState", "FileVersionState"],
+        abstract_layer: "delete unreferenced immutable content units after retention window",
+        concrete_layer: "a new epoch; sessions, then versions and manifests, then chunks are read; a chunk goes if no manifest has it and its pins are still only those of ended sessions; then its blob",
+        calls: &[
+            Calls {
+                when: "dry run",
+                sequence: &[
+                    "Query upload_sessions ×4",
+                    "Query entries ×8",
+                    "(Query versions; GetObject content/{key} *) ×8",
+                    "Query chunks ×16",
+                ],
+            },
+            Calls {
+                when: "for real",
+                sequence: &[
+                    "UpdateItem collections",
+                    "Query upload_sessions ×4",
+                    "TransactWriteItems [ConditionCheck collections if, Update upload_sessions if] *",
+                    "(Query entries; TransactWriteItems [ConditionCheck collections if, Update entries if] *; Query versions *; DeleteObjects content *; DeleteItem versions *; DeleteItem entries *) ×8",
+                    "(Query versions; GetObject content/{key} *) ×8",
+                    "(Query chunks; TransactWriteItems [ConditionCheck collections if, Delete chunks if, Put garbage] *; TransactWriteItems [ConditionCheck collections if, Update chunks *] *) ×16",
+                    "Query garbage",
+                    "(DeleteObject content/{key}; DeleteItem garbage) *",
+                    "(ListObjectsV2 content ×2; BatchGetItem [Get chunks *] *; DeleteObjects content *; TransactWriteItems [ConditionCheck collections if, Delete upload_sessions] *) *",
+                ],
+            },
+        ],
+    },
+];
+
+/// The states and what moves them.
+pub const MACHINES: &[Machine] = &[
+    Machine {
+        entity: "NamespaceEntryState",
+        states: &["LIVE", "DELETED", "PURGED"],
+        transitions: &[
+            step("", "LIVE", "create file entry"),
+            step("", "LIVE", "create new file version"),
+            step("LIVE", "LIVE", "advance file head"),
+            step("LIVE", "LIVE", "rename or move file"),
+            step("LIVE", "DELETED", "delete entry"),
+            step("DELETED", "LIVE", "restore version"),
+            step("DELETED", "PURGED", "garbage collect orphaned chunks"),
+        ],
+    },
+    Machine {
+        entity: "UploadSessionState",
+        states: &["OPEN", "PUBLISHED", "EXPIRED"],
+        transitions: &[
+            step("", "OPEN", "start upload session"),
+            step("OPEN", "OPEN", "resume interrupted upload"),
+            step("OPEN", "PUBLISHED", "create new file version"),
+            step("OPEN", "PUBLISHED", "advance file head"),
+            step("OPEN", "EXPIRED", "garbage collect orphaned chunks"),
+        ],
+    },
 ];
