@@ -365,7 +365,7 @@ impl Folder {
         let stamp = Stamp::of(&rustix::fs::fstat(&part.file).map_err(failed)?);
         let done = |kept| Put::Done { stamp, seen, kept };
         let Some(known) = known else {
-            return match rename_if_free(&*self.own, &part.name, &parent, path.name()) {
+            return match rename_if_free(&self.own, &part.name, &parent, path.name()) {
                 Ok(()) => {
                     part.name.clear();
                     self.settle(&parent, path.as_str())?;
@@ -379,7 +379,7 @@ impl Folder {
         let swap = self.aside(&format!("swap-{}-{content}", known.fingerprint));
         rustix::fs::renameat(&*self.own, &part.name, &*self.own, &swap).map_err(failed)?;
         part.name = swap;
-        match swap_names(&*self.own, &part.name, &parent, path.name()) {
+        match swap_names(&self.own, &part.name, &parent, path.name()) {
             Ok(true) => {}
             Ok(false) => {
                 // This file system cannot swap: what we checked a moment ago has to do.
@@ -473,7 +473,7 @@ impl Folder {
                 // Its folder is gone as well.
                 Err(_) => self.reach(&[], kept.as_str())?,
             };
-            match rename_if_free(&*self.own, aside, &parent, kept.name()) {
+            match rename_if_free(&self.own, aside, &parent, kept.name()) {
                 Ok(()) => return Ok(Some(kept)),
                 Err(Errno::EXIST | Errno::NOTEMPTY) => {}
                 Err(error) => return Err(failed(error)),

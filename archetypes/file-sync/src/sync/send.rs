@@ -211,8 +211,8 @@ impl Device {
                     .collect()
                     .await;
                 // A file that changed is not published; what did not arrive is asked for below.
-                let told = sent.into_iter().filter_map(Result::err);
-                if let Some(error) = told.filter(|error| !error.is_outage()).next() {
+                let mut told = sent.into_iter().filter_map(Result::err);
+                if let Some(error) = told.find(|error| !error.is_outage()) {
                     return Err(error);
                 }
                 let confirmed = self
