@@ -600,6 +600,7 @@ fn archetypes() -> Vec<walkthrough::Archetype> {
     vec![
         auction::archetype(),
         crawler::archetype(),
+        file_sync::archetype(),
         matching::archetype(),
         payments::archetype(),
         scheduler::archetype(),
