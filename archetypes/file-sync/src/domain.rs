@@ -201,7 +201,7 @@ impl Manifest {
 
     /// From bytes; none if they are no manifest.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() % MANIFEST_RECORD != 0 {
+        if !bytes.len().is_multiple_of(MANIFEST_RECORD) {
             return None;
         }
         let record = |record: &[u8]| {

@@ -81,9 +81,20 @@ impl FileSync {
         if let Some(before) = self.before(actor, &session, target).await? {
             return Ok(before);
         }
-        let manifest = self.read_manifest(&session.manifest_key, &session.manifest_hash);
-        let missing = self.unpinned(actor, &session, &manifest.await?).await?;
-        if !missing.is_empty() {
+        let missing = match self
+            .read_manifest(&session.manifest_key, &session.manifest_hash)
+            .await
+        {
+            Ok(manifest) => self.unpinned(actor, &session, &manifest).await,
+            Err(fault) => Err(fault.into()),
+        };
+        if !matches!(&missing, Ok(missing) if missing.is_empty()) {
+            // Something is not there. Perhaps because a collection has ended the session meanwhile.
+            session = self.own_session(actor, session_id).await?;
+            if let Some(before) = self.before(actor, &session, target).await? {
+                return Ok(before);
+            }
+            let missing = missing?;
             return Ok(Publication::Incomplete { missing });
         }
         // What this session pins stays as long as it is open. The transaction says that it is.
@@ -105,7 +116,7 @@ impl FileSync {
                 }
             };
             match tried {
-                Tried::Done(publication) => return Ok(publication),
+                Tried::Done(publication) => return Ok(*publication),
                 Tried::Again => {}
                 Tried::NextName => copies += 1,
                 Tried::SessionEnded => {
@@ -238,7 +249,7 @@ impl FileSync {
             looked_up: reached.grant.is_some(),
         };
         match self.commit(seen, &draft, parts).await? {
-            Committed::Yes => Ok(Tried::Done(Publication::Published {
+            Committed::Yes => Ok(Tried::done(Publication::Published {
                 version: draft.entry.version,
                 entry: draft.entry,
             })),
@@ -303,7 +314,7 @@ impl FileSync {
         let cancelled = match self.commit(seen, &draft, parts).await? {
             Committed::Yes => {
                 let entry = draft.entry;
-                return Ok(Tried::Done(match conflict_of {
+                return Ok(Tried::done(match conflict_of {
                     Some(of) => Publication::ConflictCopy {
                         entry,
                         of: of.clone(),
@@ -320,7 +331,7 @@ impl FileSync {
         match taken(&cancelled)? {
             // An earlier copy of this device has the name; the next one is counted.
             Some(_) if conflict => Ok(Tried::NextName),
-            Some(taken) => Ok(Tried::Done(Publication::NameTaken(taken))),
+            Some(taken) => Ok(Tried::done(Publication::NameTaken(taken))),
             None => Ok(Tried::Again),
         }
     }
@@ -405,13 +416,19 @@ impl FileSync {
 }
 
 enum Tried {
-    Done(Publication),
+    Done(Box<Publication>),
     /// Something it was decided on has changed.
     Again,
     /// The name of the copy is taken.
     NextName,
     /// Published or expired meanwhile.
     SessionEnded,
+}
+
+impl Tried {
+    fn done(publication: Publication) -> Self {
+        Self::Done(Box::new(publication))
+    }
 }
 
 /// The version that a session becomes.
