@@ -89,9 +89,20 @@ impl FileSync {
         if session.status != SessionStatus::Open {
             return Err(FileSyncError::NotFound("upload"));
         }
-        let manifest = self
+        let manifest = match self
             .read_manifest(&session.manifest_key, &session.manifest_hash)
-            .await?;
+            .await
+        {
+            Ok(manifest) => manifest,
+            // A collection that has ended the session meanwhile has taken its manifest.
+            Err(fault) => {
+                let session = self.own_session(actor, session_id).await?;
+                return Err(match session.status {
+                    SessionStatus::Open => fault.into(),
+                    _ => FileSyncError::NotFound("upload"),
+                });
+            }
+        };
         let started = self.go_on(actor, session, &manifest).await?;
         started.ok_or(FileSyncError::NotFound("upload"))
     }
