@@ -10,6 +10,7 @@ use crate::canonical::hex;
 use crate::domain::UrlArtifactState;
 use crate::items::settled;
 use crate::{Crawler, CrawlerError};
+use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use cloud::item::{from_item, s, to_item};
 use cloud::{CloudError, Guard};
