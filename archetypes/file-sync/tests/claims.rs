@@ -928,7 +928,7 @@ async fn unreachable_chunks_go_and_reachable_ones_stay() {
         )
     );
     assert_eq!(done.expired, [abandoned]);
-    assert_eq!(done.purged, [gone.entry_id.clone()]);
+    assert_eq!(done.purged, std::slice::from_ref(&gone.entry_id));
     assert_eq!(done.bytes(), "gone".len() as u64 + "abandoned".len() as u64);
     let publish = drive.sync.view_entry(&alice, &gone.entry_id).await;
     assert!(matches!(publish, Err(FileSyncError::NotFound(_))));
@@ -1013,13 +1013,13 @@ async fn an_expired_session_is_refused_and_one_that_is_resumed_is_not_expired() 
         .garbage_collect(&drive.tenant, true)
         .await
         .unwrap();
-    assert_eq!(done.expired, [abandoned.clone()]);
+    assert_eq!(done.expired, std::slice::from_ref(&abandoned));
     let done = drive
         .sync
         .garbage_collect(&drive.tenant, false)
         .await
         .unwrap();
-    assert_eq!(done.expired, [abandoned.clone()]);
+    assert_eq!(done.expired, std::slice::from_ref(&abandoned));
     let published = drive
         .sync
         .publish(&alice, &abandoned, &new("one.txt"))
