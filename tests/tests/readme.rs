@@ -601,6 +601,7 @@ fn archetypes() -> Vec<walkthrough::Archetype> {
         auction::archetype(),
         crawler::archetype(),
         doc_editor::archetype(),
+        file_sync::archetype(),
         matching::archetype(),
         payments::archetype(),
         scheduler::archetype(),

@@ -94,6 +94,8 @@ fn describe(http: &HttpRequest, tap: &Tap) -> Request {
         (None, "DELETE", true) => "DeleteObject",
         (None, "DELETE", false) => "DeleteBucket",
         (None, "GET", false) => "ListObjectsV2",
+        (None, "GET", _) if query.starts_with("list-type=2") => "ListObjectsV2",
+        (None, "POST", _) if query.starts_with("delete") => "DeleteObjects",
         _ => http.method(),
     };
     let condition = ["if-none-match", "if-match"].iter().find_map(|header| {

@@ -2,6 +2,7 @@
 
 use super::call::{Outcome, Request as Seen, Service, Target};
 use super::{Failure, Tap, current_actor};
+use crate::names::Names;
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use serde_json::{Map, Value};
@@ -32,7 +33,7 @@ impl Middleware for Tapped {
             return next.run(request, extensions).await;
         }
         let url = request.url().clone();
-        let seen = describe(&request);
+        let seen = describe(&request, self.0.names());
         let send = |body: Option<Value>| async move {
             let response = next.run(with_json(request, body), extensions).await?;
             looked_at(response).await
@@ -43,11 +44,13 @@ impl Middleware for Tapped {
     }
 }
 
-/// What is asked: the method, host and path, then query, telling headers and a JSON body.
-fn describe(request: &Request) -> Seen {
+/// What is asked: the method, host and path, then query, telling headers and a JSON body. An object's
+/// presigned address names its bucket, which goes by its name without prefix as everywhere.
+fn describe(request: &Request, names: &Names) -> Seen {
     let url = request.url();
+    let path = url.path().replacen(names.prefix(), "", 1);
     let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-    let resource = format!("{}{port}{}", url.host_str().unwrap_or_default(), url.path());
+    let resource = format!("{}{port}{}", url.host_str().unwrap_or_default(), path);
     let mut body = Map::new();
     if let Some(query) = url.query() {
         body.insert("query".into(), query.into());

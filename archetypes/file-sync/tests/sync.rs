@@ -1,0 +1,409 @@
+//! What a device promises, one by one.
+#![allow(clippy::unwrap_used)]
+
+mod devices;
+
+use chaos::{Faults, Tokenless};
+use devices::{AtCall, Devices, settings};
+use file_sync::bench::noise;
+use file_sync::sync::{Device, SyncError};
+use file_sync::{Created, EntryId, tables};
+use std::fs;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Syncs until a call is reached, and dies there.
+async fn dies_at(devices: &Devices, device: usize, plan: impl FnOnce(AtCallMaker) -> AtCall) {
+    let dead = Arc::new(Notify::new());
+    let tell = Arc::clone(&dead);
+    let plan = plan(Box::new(move |number, before| {
+        AtCall::new(number, before, true, move || tell.notify_one())
+    }));
+    let _installed = devices.cloud.tap().install(Arc::new(plan));
+    tokio::select! {
+        report = devices.try_sync(device) => panic!("it lived: {report:?}"),
+        () = dead.notified() => {}
+    }
+}
+
+type AtCallMaker = Box<dyn FnOnce(usize, bool) -> AtCall>;
+
+#[tokio::test]
+async fn what_is_written_here_is_there_after_a_sync() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.write(0, "dir/b.txt", "two");
+    devices.write(0, "nothing", "");
+    fs::create_dir(devices.at(0, "empty")).unwrap();
+    let sent = devices.sync(0).await;
+    assert_eq!(sent.published, ["a.txt", "dir/b.txt", "nothing"]);
+    devices.sync(1).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.tree(1).len(), 5);
+    // And back.
+    devices.write(1, "a.txt", "three");
+    fs::remove_file(devices.at(1, "dir/b.txt")).unwrap();
+    fs::remove_dir(devices.at(1, "dir")).unwrap();
+    fs::remove_dir(devices.at(1, "empty")).unwrap();
+    devices.sync(1).await;
+    devices.sync(0).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.tree(0).len(), 2);
+    assert!(devices.sync(0).await.is_idle() && devices.sync(1).await.is_idle());
+}
+
+#[tokio::test]
+async fn two_edits_of_one_file_are_both_kept() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "old");
+    devices.settle().await;
+    devices.write(0, "a.txt", "laptop's");
+    devices.write(1, "a.txt", "phone's");
+    devices.sync(0).await;
+    let report = devices.sync(1).await;
+    let copy = "a (conflicted copy of phone).txt";
+    assert_eq!(report.conflicts, [("a.txt".into(), copy.into())]);
+    devices.settle().await;
+    for device in 0..2 {
+        assert_eq!(devices.read(device, "a.txt"), "laptop's");
+        assert_eq!(devices.read(device, copy), "phone's");
+    }
+}
+
+#[tokio::test]
+async fn two_new_files_of_one_name_are_both_kept_unless_they_are_alike() {
+    let devices = Devices::new().await;
+    for device in 0..2 {
+        devices.write(device, "same", "same");
+        devices.write(device, "other", format!("of {device}"));
+    }
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    let names: Vec<String> = devices.tree(0).into_keys().collect();
+    assert_eq!(names, ["other", "other (conflicted copy of phone)", "same"]);
+}
+
+#[tokio::test]
+async fn an_edit_wins_over_a_deletion() {
+    for (deletes, edits) in [(0, 1), (1, 0)] {
+        for edit_first in [true, false] {
+            let devices = Devices::new().await;
+            devices.write(0, "dir/a.txt", "old");
+            devices.settle().await;
+            fs::remove_dir_all(devices.at(deletes, "dir")).unwrap();
+            devices.write(edits, "dir/a.txt", "new");
+            let order = if edit_first {
+                [edits, deletes]
+            } else {
+                [deletes, edits]
+            };
+            for device in order {
+                devices.sync(device).await;
+            }
+            devices.settle().await;
+            for device in 0..2 {
+                assert_eq!(devices.read(device, "dir/a.txt"), "new");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_device_fetches_only_the_chunks_it_lacks() {
+    let devices = Devices::new().await;
+    let mut content = noise(20_000);
+    devices.write(0, "file", &content);
+    let first = devices.sync(0).await;
+    assert_eq!(first.bytes_sent, 20_000);
+    assert_eq!(devices.sync(1).await.bytes_fetched, 20_000);
+    content.insert(10_000, b'!');
+    devices.write(0, "file", &content);
+    let sent = devices.sync(0).await;
+    assert!((1..=3).contains(&sent.chunks_sent), "{sent:?}");
+    let fetched = devices.sync(1).await;
+    assert_eq!(fetched.bytes_fetched, sent.bytes_sent);
+    assert_eq!(fetched.bytes_fetched + fetched.bytes_reused, 20_001);
+    // A file of the same content, under another name and in another folder, costs nothing.
+    fs::create_dir(devices.at(0, "dir")).unwrap();
+    fs::rename(devices.at(0, "file"), devices.at(0, "dir/renamed")).unwrap();
+    let sent = devices.sync(0).await;
+    assert_eq!((sent.bytes_sent, sent.published.len()), (0, 1));
+    let fetched = devices.sync(1).await;
+    assert_eq!((fetched.bytes_fetched, fetched.bytes_reused), (0, 20_001));
+    assert_eq!(fs::read(devices.at(1, "dir/renamed")).unwrap(), content);
+    assert!(!devices.at(1, "file").exists());
+}
+
+#[tokio::test]
+async fn a_tampered_chunk_is_refused_on_download() {
+    let devices = Devices::new().await;
+    devices.write(0, "good", "good");
+    devices.write(0, "bad", noise(900));
+    devices.sync(0).await;
+    // Somebody with access to the bucket writes other bytes of the same length.
+    let s3 = devices.cloud.beside_tap().s3().clone();
+    let bucket = devices.cloud.names().bucket(tables::BUCKET);
+    let listed = s3.list_objects_v2().bucket(&bucket).send().await.unwrap();
+    let mut tampered = 0;
+    for object in listed.contents() {
+        let key = object.key().unwrap();
+        let bytes = s3
+            .get_object()
+            .bucket(&bucket)
+            .key(key)
+            .send()
+            .await
+            .unwrap();
+        let mut bytes = bytes.body.collect().await.unwrap().to_vec();
+        // Manifests are refused by their own hash; this is about chunks.
+        let chunk = noise(900).windows(bytes.len()).any(|part| part == bytes);
+        if chunk && bytes.len() > 60 {
+            bytes[7] ^= 1;
+            let put = s3.put_object().bucket(&bucket).key(key);
+            put.body(bytes.into()).send().await.unwrap();
+            tampered += 1;
+        }
+    }
+    assert!(tampered > 0);
+    let report = devices.try_sync(1).await.unwrap();
+    assert_eq!(
+        report.fetched,
+        ["good"],
+        "one bad file does not end the run"
+    );
+    let [(path, why)] = &report.problems[..] else {
+        panic!("{report:?}");
+    };
+    assert!(path == "bad" && why.contains("refused"), "{why}");
+    assert!(!devices.at(1, "bad").exists());
+    assert_eq!(devices.leftovers(1), 0);
+}
+
+#[tokio::test]
+async fn an_interrupted_upload_goes_on_where_it_was() {
+    let devices = Devices::new().await;
+    devices.write(0, "file", noise(5_000));
+    let chunks = devices::chunks(&noise(5_000));
+    assert!(chunks > 6, "{chunks}");
+    // Dies when four batches of two chunks each are uploaded and confirmed.
+    dies_at(&devices, 0, |at| at(9, true).only("PUT")).await;
+    let report = devices.sync(0).await;
+    assert_eq!(report.chunks_sent, chunks - 8);
+    devices.sync(1).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+}
+
+#[tokio::test]
+async fn an_interrupted_fetch_leaves_nothing_half_written() {
+    let devices = Devices::new().await;
+    devices.write(0, "file", noise(5_000));
+    devices.sync(0).await;
+    dies_at(&devices, 1, |at| at(3, false).only("GET")).await;
+    assert_eq!(devices.leftovers(1), 0);
+    assert!(!devices.at(1, "file").exists());
+    devices.sync(1).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+}
+
+#[tokio::test]
+async fn an_edit_during_a_fetch_is_not_overwritten() {
+    let devices = Devices::new().await;
+    devices.write(0, "file", "old");
+    devices.settle().await;
+    devices.write(0, "file", "new");
+    devices.sync(0).await;
+    // As long as what was there, in the same tick of the clock perhaps, after the scan.
+    let at = devices.at(1, "file");
+    let plan = AtCall::new(1, true, false, move || fs::write(at, "odd").unwrap()).only("GET");
+    let installed = devices.cloud.tap().install(Arc::new(plan));
+    let report = devices.sync(1).await;
+    drop(installed);
+    assert_eq!(report.conflicts.len(), 1);
+    devices.settle().await;
+    for device in 0..2 {
+        assert_eq!(devices.read(device, "file"), "new");
+        assert_eq!(
+            devices.read(device, "file (conflicted copy of phone)"),
+            "odd"
+        );
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_make_no_second_version_and_no_copy() {
+    let devices = Devices::new().await;
+    devices.sync(0).await;
+    let faults = Arc::new(Faults::seeded(7).lose_answer(0.25));
+    for content in ["one", "two", "three"] {
+        devices.write(0, "dir/file", content);
+        let _tokenless = devices.cloud.tap().install(Arc::new(Tokenless));
+        let _installed = devices.cloud.tap().install(faults.clone());
+        let mut settings = settings();
+        settings.attempts = 50;
+        let mut device = devices.open_with(0, settings).await.unwrap();
+        let report = device.sync().await.unwrap();
+        assert_eq!(report.published, ["dir/file"]);
+        assert!(report.conflicts.is_empty());
+    }
+    assert!(faults.injected().values().sum::<usize>() > 5);
+    let device = devices.open(0).await.unwrap();
+    let state = device.state();
+    let (id, entry) = state
+        .entries
+        .iter()
+        .find(|(_, entry)| entry.name == "file")
+        .unwrap();
+    assert_eq!(entry.version, 3);
+    let log = devices.store().log(&devices.actor, id).await.unwrap();
+    assert_eq!(log.len(), 3);
+}
+
+#[tokio::test]
+async fn names_that_would_be_one_elsewhere_are_told_and_end_nothing() {
+    let devices = Devices::new().await;
+    devices.write(0, "README", "one");
+    devices.write(0, "Readme", "two");
+    devices.write(0, "caf\u{e9}", "composed");
+    devices.write(0, "cafe\u{301}", "decomposed");
+    devices.write(0, "aux.txt", "reserved");
+    devices.write(0, "z", "last");
+    let report = devices.try_sync(0).await.unwrap();
+    assert_eq!(report.published.len(), 3, "{report:?}");
+    assert!(report.published.contains(&"z".to_owned()));
+    let told: Vec<&str> = report.problems.iter().map(|(_, why)| &why[..]).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(
+        told.iter()
+            .filter(|why| why.contains("would be one file"))
+            .count(),
+        2
+    );
+    // Renamed, it is synced like any other.
+    fs::rename(devices.at(0, "Readme"), devices.at(0, "Please read me")).unwrap();
+    let report = devices.try_sync(0).await.unwrap();
+    assert_eq!(report.published, ["Please read me"]);
+    assert_eq!(report.problems.len(), 2);
+}
+
+#[tokio::test]
+async fn a_name_from_the_store_that_cannot_be_here_is_told_and_stays_there() {
+    let devices = Devices::new().await;
+    devices.write(0, "good", "good");
+    devices.sync(0).await;
+    let root = devices.open(0).await.unwrap().state().root.clone();
+    let store = devices.store();
+    // Not by a client of ours: the store takes names that not every device can have.
+    for name in ["NUL", "a:b"] {
+        let made = store
+            .create_folder(&devices.actor, "other", &root, name)
+            .await;
+        assert!(matches!(made.unwrap(), Created::Folder(_)));
+    }
+    let report = devices.try_sync(1).await.unwrap();
+    assert_eq!(report.problems.len(), 2, "{report:?}");
+    assert_eq!(report.fetched, ["good"]);
+    assert_eq!(devices.tree(1).len(), 1);
+    let report = devices.try_sync(1).await.unwrap();
+    assert!(report.is_idle(), "and it is not deleted there: {report:?}");
+}
+
+#[tokio::test]
+async fn a_file_and_a_folder_of_one_name_are_both_kept() {
+    let devices = Devices::new().await;
+    devices.write(0, "thing", "a file");
+    devices.write(1, "thing/inside", "a folder");
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    let all: Vec<Vec<u8>> = devices.tree(0).into_values().flatten().collect();
+    assert!(all.contains(&b"a file".to_vec()) && all.contains(&b"a folder".to_vec()));
+}
+
+#[tokio::test]
+async fn a_file_that_became_a_folder_becomes_one_there() {
+    let devices = Devices::new().await;
+    devices.write(0, "a", "file");
+    devices.write(0, "b/inside", "folder");
+    devices.settle().await;
+    fs::remove_file(devices.at(0, "a")).unwrap();
+    devices.write(0, "a/inside", "now a folder");
+    fs::remove_dir_all(devices.at(0, "b")).unwrap();
+    devices.write(0, "b", "now a file");
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.read(1, "a/inside"), "now a folder");
+    assert_eq!(devices.read(1, "b"), "now a file");
+    assert_eq!(devices.tree(1).len(), 3);
+}
+
+#[tokio::test]
+async fn a_folder_that_moves_in_the_store_moves_here_without_being_fetched() {
+    let devices = Devices::new().await;
+    devices.write(0, "dir/file", noise(3_000));
+    devices.settle().await;
+    let state = devices.open(0).await.unwrap().state().clone();
+    let (dir, _) = state.child(&state.root, "dir").unwrap();
+    let store = devices.store();
+    let moved = store.rename_or_move(&devices.actor, "web", dir, &state.root, "moved");
+    moved.await.unwrap();
+    let report = devices.sync(1).await;
+    assert_eq!((report.bytes_fetched, report.bytes_reused), (0, 3_000));
+    devices.settle().await;
+    let names: Vec<String> = devices.tree(0).into_keys().collect();
+    assert_eq!(names, ["moved", "moved/file"]);
+    assert_eq!(devices.tree(0), devices.tree(1));
+}
+
+#[tokio::test]
+async fn a_device_without_its_state_begins_anew_and_loses_nothing() {
+    let devices = Devices::new().await;
+    devices.write(0, "same", "same");
+    devices.write(0, "edited", "old");
+    devices.settle().await;
+    fs::remove_dir_all(devices.at(1, ".file-sync")).unwrap();
+    devices.write(1, "edited", "new");
+    let report = devices.sync(1).await;
+    assert!(
+        report.conflicts.len() == 1 && report.published.is_empty(),
+        "{report:?}"
+    );
+    devices.settle().await;
+    assert_eq!(devices.read(0, "edited (conflicted copy of phone)"), "new");
+}
+
+#[tokio::test]
+async fn a_directory_is_one_device_and_has_one_remote() {
+    let devices = Devices::new().await;
+    devices.sync(0).await;
+    let open = |device: &'static str, remote: &'static str| {
+        let (store, actor) = (devices.store(), devices.actor.clone());
+        let directory = devices.directories[0].path().to_owned();
+        async move {
+            let opened = Device::open(store, actor, Some(device), remote, &directory, settings());
+            opened.await.map(drop).unwrap_err()
+        }
+    };
+    let refused = open("laptop", "other").await;
+    assert!(
+        matches!(refused, SyncError::OtherRemote { .. }),
+        "{refused}"
+    );
+    let refused = open("tablet", "files").await;
+    assert!(
+        matches!(refused, SyncError::OtherDevice { .. }),
+        "{refused}"
+    );
+    let refused = open("not a name", "files").await;
+    assert!(refused.to_string().contains("1 to 64 letters"), "{refused}");
+    // The remote is deleted: nothing here is.
+    devices.write(0, "file", "precious");
+    let root = devices.open(0).await.unwrap().state().root.clone();
+    let deleted = devices
+        .store()
+        .delete_entry(&devices.actor, "web", &root, None)
+        .await;
+    deleted.unwrap();
+    let refused = devices.try_sync(0).await.unwrap_err();
+    assert!(matches!(refused, SyncError::RemoteGone), "{refused}");
+    assert_eq!(devices.read(0, "file"), "precious");
+    assert_ne!(root, EntryId::root());
+}
