@@ -45,6 +45,11 @@ pub async fn open_on(cloud: Cloud) -> Drive {
     let (tables, bucket) = futures::join!(tables, bucket);
     tables.unwrap();
     bucket.unwrap();
+    another_on(cloud)
+}
+
+/// Another tenant on a cloud that has the tables.
+pub fn another_on(cloud: Cloud) -> Drive {
     Drive {
         tenant: cloud.ids().next("tenant"),
         sync: FileSync::with_shards(cloud, ONE),
