@@ -19,7 +19,7 @@ use crate::{Tagging, TaggingError};
 use aws_sdk_dynamodb::types::{
     Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
-use cloud::item::{from_item, n, pause, s, to_item};
+use cloud::item::{all_items, from_item, n, pause, s, to_item};
 use cloud::{CloudError, Item, Millis, Transaction};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,18 +307,14 @@ impl Tagging {
         tenant_id: &str,
         tag_id: &str,
     ) -> Result<BTreeMap<Window, TagPopularity>, CloudError> {
-        let pages = self
+        let query = self
             .dynamodb()
             .query()
             .table_name(self.table("tag_popularity"))
             .key_condition_expression("tag_id_key = :tag")
             .expression_attribute_values(":tag", s(tag_id_key(tenant_id, tag_id)))
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send()
-            .try_collect()
-            .await?;
+            .consistent_read(true);
+        let pages = all_items(query).await?;
         let now = self.now();
         let rows = pages.iter().map(|item| {
             let row: TagPopularity = from_item(item)?;
