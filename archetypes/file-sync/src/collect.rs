@@ -555,7 +555,7 @@ impl FileSync {
             .objects_under(&format!("{tenant}/staging/{id}/"))
             .await?;
         let blobs = self.objects_under(&format!("{tenant}/blobs/{id}/")).await?;
-        let hash = |key: &String| key.rsplit('/').next()?.parse::<ChunkHash>().ok();
+        let hash = |key: &String| ChunkHash::from_key(key.rsplit('/').next()?);
         let hashes: Vec<_> = blobs.iter().filter_map(hash).collect();
         let chunks = self.read_chunks(tenant, &hashes).await?;
         let named: HashSet<_> = chunks.values().map(|chunk| &chunk.blob_key).collect();

@@ -7,13 +7,13 @@ use crate::sync::{Device, Report, Settings};
 use crate::{FileSync, FileSyncError};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use cloud::{Cloud, Millis};
+use cloud::{Backend, Cloud, Millis};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use walkthrough::Command as Own;
 
@@ -34,7 +34,7 @@ pub const COMMANDS: [Own; 7] = [
     Own {
         name: "log",
         about: "List the versions of a file, newest first",
-        args: |command| command.args(whose()).arg(path_arg()).arg(json_arg()),
+        args: log_args,
         run: |cloud, args| Box::pin(async move { say(&log(cloud, &args).await?) }),
     },
     Own {
@@ -58,7 +58,8 @@ pub const COMMANDS: [Own; 7] = [
     BENCH,
 ];
 
-fn say(text: &str) -> Result<()> {
+/// Prints it. A reader that has gone away is an error, and no panic.
+pub(crate) fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -78,6 +79,32 @@ fn whose() -> [Arg; 2] {
     ]
 }
 
+/// Without `--data` the store is kept where programs keep such things: one that ends with the process would
+/// be of no use to a directory.
+fn kept() -> Arg {
+    let arg = Arg::new("data")
+        .long("data")
+        .value_name("DIR")
+        .value_parser(value_parser!(PathBuf))
+        .env("ARCHETYPES_DATA")
+        .help("Where the embedded store is kept");
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let shared = set("XDG_DATA_HOME").map(PathBuf::from);
+    let shared = shared.or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/share")));
+    match shared {
+        Some(shared) => arg.default_value(shared.join("archetypes/file-sync").into_os_string()),
+        None => arg.required(true),
+    }
+}
+
+fn entry_arg() -> Arg {
+    Arg::new("entry")
+        .long("entry")
+        .value_name("ID")
+        .conflicts_with("path")
+        .help("In place of a path: what `ls --shared` and `ls --deleted` show in brackets")
+}
+
 fn json_arg() -> Arg {
     Arg::new("json")
         .long("json")
@@ -88,7 +115,6 @@ fn json_arg() -> Arg {
 fn path_arg() -> Arg {
     Arg::new("path")
         .value_name("PATH")
-        .required(true)
         .help("As in photos/2026/one.jpg: the remote, then the path in it")
 }
 
@@ -129,6 +155,7 @@ fn sync_args(command: Command) -> Command {
                 .help("With --watch: how often to look"),
         )
         .args(whose())
+        .arg(kept())
         .arg(json_arg())
 }
 
@@ -150,17 +177,29 @@ fn ls_args(command: Command) -> Command {
             Arg::new("shared")
                 .long("shared")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["path", "deleted"])
+                .conflicts_with_all(["path", "deleted", "entry"])
                 .help("What others share with this user"),
         )
+        .arg(entry_arg())
         .args(whose())
+        .arg(kept())
+        .arg(json_arg())
+}
+
+fn log_args(command: Command) -> Command {
+    command
+        .args(whose())
+        .arg(path_arg().required_unless_present("entry"))
+        .arg(entry_arg())
+        .arg(kept())
         .arg(json_arg())
 }
 
 fn restore_args(command: Command) -> Command {
     command
         .args(whose())
-        .arg(path_arg())
+        .arg(path_arg().required_unless_present("entry"))
+        .arg(entry_arg())
         .arg(
             Arg::new("version")
                 .long("version")
@@ -168,13 +207,14 @@ fn restore_args(command: Command) -> Command {
                 .value_parser(value_parser!(u64).range(1..))
                 .help("Which one [default: the last]"),
         )
+        .arg(kept())
         .arg(json_arg())
 }
 
 fn share_args(command: Command) -> Command {
     command
         .args(whose())
-        .arg(path_arg())
+        .arg(path_arg().required(true))
         .arg(
             Arg::new("with")
                 .long("with")
@@ -195,6 +235,7 @@ fn share_args(command: Command) -> Command {
                 .conflicts_with("write")
                 .help("End it"),
         )
+        .arg(kept())
         .arg(json_arg())
 }
 
@@ -208,6 +249,7 @@ fn gc_args(command: Command) -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Only say what it would do"),
         )
+        .arg(kept())
         .arg(json_arg())
 }
 
@@ -226,6 +268,9 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
     let directory = args.get_one::<PathBuf>("dir").cloned().unwrap_or_default();
     if !directory.is_dir() {
         bail!("{} is not a directory", directory.display());
+    }
+    if cloud.backend() == Backend::Embedded {
+        apart(&directory, args)?;
     }
     let json = args.get_flag("json");
     let settings = Settings {
@@ -248,12 +293,15 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     let mut first = true;
+    let mut known_problems = Vec::new();
     loop {
-        // Dropped where it stands: what is half-written goes with it, all else the next sync finds.
+        // Dropped where it stands: what is half-written goes with it, all else the next sync finds. What
+        // it had done is written down.
         let synced = tokio::select! {
             synced = device.sync() => synced,
             _ = &mut interrupted => {
                 progress.finish_and_clear();
+                device.save()?;
                 if watch {
                     return Ok(());
                 }
@@ -262,15 +310,20 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
         };
         progress.finish_and_clear();
         match synced {
-            Ok(report) if first || !report.is_idle() => {
-                say(&told(&report, json)?)?;
-                complain(&report);
+            Ok(report) => {
+                if first || !report.is_idle() {
+                    say(&told(&report, json)?)?;
+                }
+                // A watch says once what it cannot sync, and not every two seconds.
+                if report.problems != known_problems {
+                    complain(&report);
+                }
                 let count = report.problems.len();
                 if !watch && count > 0 {
                     bail!("{count} not synced");
                 }
+                known_problems = report.problems;
             }
-            Ok(_) => {}
             // The store may be back the next time.
             Err(error) if watch => {
                 let _ = writeln!(std::io::stderr(), "not synced: {error}");
@@ -287,6 +340,23 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
         }
         progress.reset();
     }
+}
+
+/// The store must not be in the directory: it would be synced into itself, and grow without end. Nor the
+/// other way round.
+fn apart(directory: &Path, args: &ArgMatches) -> Result<()> {
+    let Some(store) = args.get_one::<PathBuf>("data") else {
+        return Ok(());
+    };
+    let (here, there) = (directory.canonicalize()?, store.canonicalize()?);
+    if here.starts_with(&there) || there.starts_with(&here) {
+        bail!(
+            "the store is kept in {}, and {} is to be synced: neither may be in the other; choose with --data",
+            there.display(),
+            here.display()
+        );
+    }
+    Ok(())
 }
 
 /// A bar where somebody sees it.
@@ -379,8 +449,9 @@ async fn find(store: &FileSync, actor: &Actor, path: &str) -> Result<Option<Entr
     Ok(found)
 }
 
-/// What was deleted, by the path it had. The feed still tells of it.
-async fn deleted(store: &FileSync, actor: &Actor) -> Result<BTreeMap<String, Entry>> {
+/// What was deleted and can be restored, with the path it had; the last deleted first. The feed still tells of
+/// it. Whether it is purged by now, the entry itself says.
+async fn deleted(store: &FileSync, actor: &Actor) -> Result<Vec<(String, Entry)>> {
     let mut entries: BTreeMap<EntryId, Entry> = BTreeMap::new();
     let mut cursor = 0;
     loop {
@@ -393,9 +464,15 @@ async fn deleted(store: &FileSync, actor: &Actor) -> Result<BTreeMap<String, Ent
             break;
         }
     }
-    let mut found = BTreeMap::new();
-    for entry in entries.values() {
-        if entry.status != EntryStatus::Deleted || entry.kind != Kind::File {
+    let gone = |entry: &&Entry| entry.status == EntryStatus::Deleted && entry.kind == Kind::File;
+    let ids: Vec<EntryId> = entries
+        .values()
+        .filter(gone)
+        .map(|entry| entry.entry_id.clone())
+        .collect();
+    let mut found = Vec::new();
+    for entry in store.read_entries(&actor.tenant, &ids).await? {
+        if !gone(&&entry) {
             continue;
         }
         let mut path = entry.name.clone();
@@ -404,9 +481,30 @@ async fn deleted(store: &FileSync, actor: &Actor) -> Result<BTreeMap<String, Ent
             path = format!("{}/{path}", folder.name);
             parent = entries.get(&folder.parent);
         }
-        found.insert(path, entry.clone());
+        found.push((path, entry));
     }
+    found.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.deleted_at));
     Ok(found)
+}
+
+/// What was asked for, by path or by id: what is there, or what was there last.
+async fn asked_for(store: &FileSync, actor: &Actor, args: &ArgMatches) -> Result<(String, Entry)> {
+    if let Some(id) = args.get_one::<String>("entry") {
+        let entry = store.view_entry(actor, &EntryId(id.clone())).await?;
+        return Ok((entry.name.clone(), entry));
+    }
+    let path = given(args, "path").trim_matches('/').to_owned();
+    let entry = match find(store, actor, &path).await? {
+        Some(entry) => entry,
+        None => {
+            let gone = deleted(store, actor).await?;
+            match gone.into_iter().find(|(was, _)| *was == path) {
+                Some((_, entry)) => entry,
+                None => find_or_say(store, actor, &path).await?,
+            }
+        }
+    };
+    Ok((path, entry))
 }
 
 async fn find_or_say(store: &FileSync, actor: &Actor, path: &str) -> Result<Entry> {
@@ -429,14 +527,9 @@ fn entry_json(entry: &Entry) -> Value {
 
 fn entry_line(name: &str, entry: &Entry) -> String {
     match entry.kind {
-        Kind::Folder => format!(
-            "{:>12}  {:>4}  {}  {name}/\n",
-            "",
-            "",
-            time(entry.updated_at)
-        ),
+        Kind::Folder => format!("{:>12}  {:>4}  {}  {name}/", "", "", time(entry.updated_at)),
         Kind::File => format!(
-            "{:>12}  {:>4}  {}  {name}\n",
+            "{:>12}  {:>4}  {}  {name}",
             bytes(entry.size),
             format!("v{}", entry.version),
             time(entry.updated_at)
@@ -444,7 +537,8 @@ fn entry_line(name: &str, entry: &Entry) -> String {
     }
 }
 
-fn listing(entries: Vec<(String, Entry)>, json: bool) -> Result<String> {
+/// `ids`: whether they are shown, for what no path leads to.
+fn listing(entries: Vec<(String, Entry)>, ids: bool, json: bool) -> Result<String> {
     if json {
         let all: Vec<Value> = entries
             .iter()
@@ -456,10 +550,11 @@ fn listing(entries: Vec<(String, Entry)>, json: bool) -> Result<String> {
             .collect();
         return Ok(format!("{:#}\n", Value::from(all)));
     }
-    Ok(entries
-        .iter()
-        .map(|(path, entry)| entry_line(path, entry))
-        .collect())
+    let line = |(path, entry): &(String, Entry)| match ids {
+        true => format!("{}  [{}]\n", entry_line(path, entry), entry.entry_id),
+        false => format!("{}\n", entry_line(path, entry)),
+    };
+    Ok(entries.iter().map(line).collect())
 }
 
 async fn ls(cloud: Cloud, args: &ArgMatches) -> Result<String> {
@@ -472,7 +567,7 @@ async fn ls(cloud: Cloud, args: &ArgMatches) -> Result<String> {
             let name = format!("{} of {}", entry.name, share.granted_by);
             (name, entry)
         });
-        return listing(named.collect(), json);
+        return listing(named.collect(), true, json);
     }
     if args.get_flag("deleted") {
         let below = |name: &String| {
@@ -484,15 +579,20 @@ async fn ls(cloud: Cloud, args: &ArgMatches) -> Result<String> {
         let gone = deleted(&store, &actor).await?;
         return listing(
             gone.into_iter().filter(|(name, _)| below(name)).collect(),
+            true,
             json,
         );
     }
-    let folder = match path {
-        "" => EntryId::root(),
-        path => {
-            let entry = find_or_say(&store, &actor, path).await?;
+    let by_id = args.get_one::<String>("entry");
+    let folder = match (by_id, path) {
+        (None, "") => EntryId::root(),
+        (by_id, path) => {
+            let entry = match by_id {
+                Some(id) => store.view_entry(&actor, &EntryId(id.clone())).await?,
+                None => find_or_say(&store, &actor, path).await?,
+            };
             if entry.kind == Kind::File {
-                return listing(vec![(entry.name.clone(), entry)], json);
+                return listing(vec![(entry.name.clone(), entry)], false, json);
             }
             entry.entry_id
         }
@@ -500,20 +600,14 @@ async fn ls(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     let mut entries = store.list(&actor, &folder).await?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let named = entries.into_iter().map(|entry| (entry.name.clone(), entry));
-    listing(named.collect(), json)
+    // By id came whoever has no path to it, nor to what is in it.
+    listing(named.collect(), by_id.is_some(), json)
 }
 
 async fn log(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     let store = FileSync::new(cloud);
     let actor = actor(args);
-    let path = given(args, "path").trim_matches('/');
-    let entry = match find(&store, &actor, path).await? {
-        Some(entry) => entry,
-        None => match deleted(&store, &actor).await?.remove(path) {
-            Some(entry) => entry,
-            None => find_or_say(&store, &actor, path).await?,
-        },
-    };
+    let (path, entry) = asked_for(&store, &actor, args).await?;
     if entry.kind == Kind::Folder {
         bail!("'{path}' is a folder: files have versions");
     }
@@ -541,14 +635,7 @@ async fn log(cloud: Cloud, args: &ArgMatches) -> Result<String> {
 async fn restore(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     let store = FileSync::new(cloud);
     let actor = actor(args);
-    let path = given(args, "path").trim_matches('/');
-    let entry = match find(&store, &actor, path).await? {
-        Some(entry) => entry,
-        None => match deleted(&store, &actor).await?.remove(path) {
-            Some(entry) => entry,
-            None => find_or_say(&store, &actor, path).await?,
-        },
-    };
+    let (path, entry) = asked_for(&store, &actor, args).await?;
     if entry.kind == Kind::Folder {
         bail!("'{path}' is a folder: files have versions");
     }
@@ -557,7 +644,10 @@ async fn restore(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     let restored = store.restore_version(&actor, SELF, &entry.entry_id, version);
     let restored = match restored.await {
         Err(FileSyncError::NotFound(_)) => {
-            bail!("'{path}' has no version {version}; `log {path}` lists those it has")
+            bail!(
+                "'{path}' has no version {version} that {} may restore",
+                actor.user
+            )
         }
         restored => restored?,
     };
@@ -611,6 +701,7 @@ async fn gc(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     if args.get_flag("json") {
         let value = json!({
             "dry_run": done.dry_run,
+            "epoch": done.epoch,
             "reachable": done.reachable,
             "pinned": done.pinned,
             "deleted_chunks": done.condemned,

@@ -1,6 +1,7 @@
 //! The rules, pure: names, manifests, states, and what one thing means to another. `now` is an
 //! argument, and no type of any SDK comes in.
 
+use crate::local::BadPath;
 use caseless::Caseless;
 use cloud::Millis;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -23,8 +24,6 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_CHUNK: u32 = 16 * 1024 * 1024;
 /// The most chunks of one file: 36 MB of manifest, some terabyte of file.
 pub const MAX_CHUNKS: usize = 1_000_000;
-/// How deep folders may be nested.
-pub const MAX_DEPTH: usize = 64;
 
 /// Who asks. Everything in here has been authenticated by somebody else.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,8 +81,7 @@ impl From<&str> for EntryId {
 /// SHA-256 of some bytes: of a chunk, of a manifest, of a list of chunks (a file's fingerprint). As text, 64
 /// hexadecimal digits.
 ///
-/// SHA-256 and not BLAKE3, which is several times faster: S3 knows it. A presigned address can carry
-/// it (`x-amz-checksum-sha256`), so that the store itself refuses other bytes.
+/// Why SHA-256 and not BLAKE3: see [`crate::chunking`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkHash(pub [u8; 32]);
 
@@ -97,6 +95,19 @@ impl ChunkHash {
     pub fn base64(&self) -> String {
         use base64::Engine;
         base64::engine::general_purpose::STANDARD.encode(self.0)
+    }
+
+    /// As part of an object's key: shorter than the digits, and without the slash of [`Self::base64`].
+    pub fn in_key(&self) -> String {
+        use base64::Engine;
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(self.0)
+    }
+
+    /// What [`Self::in_key`] wrote.
+    pub(crate) fn from_key(text: &str) -> Option<Self> {
+        use base64::Engine;
+        let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text);
+        Some(Self(bytes.ok()?.try_into().ok()?))
     }
 }
 
@@ -402,6 +413,18 @@ pub struct UploadSession {
     pub published_at: Option<Millis>,
 }
 
+/// The hash over a list of chunks: of their names and lengths, in order.
+pub fn fingerprint(chunks: &[ChunkRef]) -> ChunkHash {
+    let mut hasher = Sha256::new();
+    // So that a list of chunks is never mistaken for a chunk with the same bytes.
+    hasher.update(b"file-sync list of chunks\n");
+    for chunk in chunks {
+        hasher.update(chunk.hash.0);
+        hasher.update(chunk.length.to_be_bytes());
+    }
+    ChunkHash(hasher.finalize().into())
+}
+
 /// What a client says at the start of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRequest {
@@ -443,6 +466,10 @@ impl UploadRequest {
                 size: self.size,
                 sum,
             });
+        }
+        // Devices that have this fingerprint already will not fetch the file.
+        if self.fingerprint != fingerprint(&self.chunks) {
+            return Err(BadInput::Fingerprint(self.fingerprint));
         }
         Ok(())
     }
@@ -508,19 +535,16 @@ pub struct Share {
 /// What is wrong with what came in. Found before anything is written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadInput {
-    /// Not a name that every file system takes.
-    #[error("'{name}' cannot be a name: {why}")]
-    Name {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    /// Not a name that every device can have.
+    #[error(transparent)]
+    Name(#[from] BadPath),
     /// Not 64 hexadecimal digits.
     #[error("'{0}' is not a SHA-256 in 64 hexadecimal digits")]
     Hash(String),
     /// An id of a tenant, user or device.
-    #[error("{what} '{id}' must be 1 to 64 letters, digits, '.', '_', '@' or '-'")]
+    #[error(
+        "{what} '{id}' must be 1 to 64 letters, digits, '.', '_', '@' or '-', and not only dots"
+    )]
     Id {
         /// Whose.
         what: &'static str,
@@ -531,8 +555,11 @@ pub enum BadInput {
     #[error("a chunk has between 1 and {MAX_CHUNK} bytes, not {0}")]
     ChunkLength(u32),
     /// The same bytes cannot have two lengths.
-    #[error("{0} is listed with two lengths")]
+    #[error("chunk {0} is said to have two lengths")]
     TwoLengths(ChunkHash),
+    /// The fingerprint is that of another list.
+    #[error("{0} is not the fingerprint of these chunks")]
+    Fingerprint(ChunkHash),
     /// More than a manifest takes.
     #[error("a file has at most {MAX_CHUNKS} chunks, not {0}")]
     TooManyChunks(usize),
@@ -544,8 +571,8 @@ pub enum BadInput {
         /// What its chunks have.
         sum: u64,
     },
-    /// The hash is no chunk of this upload or version.
-    #[error("{0} is no chunk of this file")]
+    /// The hash is no chunk of this version.
+    #[error("{0} is no chunk of this version")]
     NotItsChunk(ChunkHash),
     /// The top folder cannot be renamed, moved, deleted or shared.
     #[error("the top folder cannot be {0}")]
@@ -558,7 +585,9 @@ pub enum BadInput {
 /// Checks an id that becomes part of a key.
 pub fn check_id(what: &'static str, id: &str) -> Result<(), BadInput> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
-    if (1..=64).contains(&id.len()) && id.chars().all(fits) {
+    // `..` in an object's key is the way to another bucket where keys are paths.
+    let dots = id.chars().all(|c| c == '.');
+    if (1..=64).contains(&id.len()) && id.chars().all(fits) && !dots {
         return Ok(());
     }
     Err(BadInput::Id {
@@ -569,28 +598,7 @@ pub fn check_id(what: &'static str, id: &str) -> Result<(), BadInput> {
 
 /// Checks a name. What one device can write, every device must be able to.
 pub fn check_name(name: &str) -> Result<(), BadInput> {
-    let wrong = |why| {
-        Err(BadInput::Name {
-            name: name.to_owned(),
-            why,
-        })
-    };
-    if name.is_empty() {
-        return wrong("it is empty");
-    }
-    if name.len() > MAX_NAME {
-        return wrong("it is longer than 255 bytes");
-    }
-    if name == "." || name == ".." {
-        return wrong("it means a folder relative to this one");
-    }
-    if name.contains(['/', '\\']) {
-        return wrong("it has a slash in it");
-    }
-    if name.chars().any(char::is_control) {
-        return wrong("it has a control character in it");
-    }
-    Ok(())
+    Ok(crate::local::path::plain(name, name)?)
 }
 
 /// What names must differ in: case does not count, nor how an accent is composed. On half of all
@@ -650,6 +658,14 @@ mod tests {
         let long = "ä".repeat(126) + ".txt";
         let copy = conflict_name(&long, "laptop", 1);
         assert!(copy.len() <= MAX_NAME && copy.ends_with(".txt"));
+    }
+
+    #[test]
+    fn a_hash_reads_as_it_was_written() {
+        let hash = ChunkHash::of(b"a");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        assert_eq!(ChunkHash::from_key(&hash.in_key()), Some(hash));
+        assert_eq!(ChunkHash::from_key("a"), None);
     }
 
     #[test]

@@ -79,13 +79,13 @@ pub(crate) fn manifest_key(tenant: &str, session_id: &str) -> String {
 
 /// Where a client puts a chunk: only to be looked at, never to be read by anybody else.
 pub(crate) fn staging_key(tenant: &str, session_id: &str, hash: &ChunkHash) -> String {
-    format!("{tenant}/staging/{session_id}/{hash}")
+    format!("{tenant}/staging/{session_id}/{}", hash.in_key())
 }
 
 /// Where a chunk is kept. A name is used once: a chunk that is deleted and uploaded again has
 /// another, so whoever still deletes the old one deletes nothing that is needed.
 pub(crate) fn blob_key(tenant: &str, session_id: &str, hash: &ChunkHash) -> String {
-    format!("{tenant}/blobs/{session_id}/{hash}")
+    format!("{tenant}/blobs/{session_id}/{}", hash.in_key())
 }
 
 impl FileSync {

@@ -176,7 +176,7 @@ impl FileSync {
             for chunk in chunks {
                 match there.get(&chunk.hash) {
                     Some(found) if found.length != chunk.length => {
-                        return Err(BadInput::ChunkLength(chunk.length).into());
+                        return Err(BadInput::TwoLengths(chunk.hash).into());
                     }
                     Some(found) if found.pins.contains(&session.session_id) => {}
                     _ => missing.push(*chunk),

@@ -61,14 +61,16 @@ impl FileSync {
             let elsewhere = was.parent != *parent;
             let seen = self.seen_or_read(actor, &was.owner, reached.seen).await?;
             let mut place = None;
-            if elsewhere {
+            // A guest needs the folder for a new name as well: which names are free there is known to
+            // those who may see it.
+            if elsewhere || reached.grant.is_some() {
                 let to = self.reach_place(actor, parent).await?;
                 if to.owner != was.owner {
                     return Ok(Moved::OtherOwner);
                 }
                 // The way up from there is true for as long as nothing goes to another folder: the
                 // commit takes place only if nothing has since `seen` was read.
-                if was.kind == Kind::Folder {
+                if elsewhere && was.kind == Kind::Folder {
                     let way = self.way_up(&actor.tenant, parent).await?;
                     if way.iter().any(|above| above.entry_id == was.entry_id) {
                         return Ok(Moved::IntoItself);

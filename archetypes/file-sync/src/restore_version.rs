@@ -1,6 +1,6 @@
 //! Restore a version: a new version with the old one's content. Nothing is undone, so nothing is lost.
-//! A deleted file comes back with it, into its folder if that is still there, under its name if that is
-//! still free.
+//! A deleted file comes back with it, into its folder if that is still there, else to the top, under its
+//! name if that is still free.
 
 use crate::create_folder::check_actor;
 use crate::domain::{
@@ -46,6 +46,16 @@ impl FileSync {
             if !deleted && was.version == version {
                 return Ok(was);
             }
+            // A guest brings back what was in a folder they may write to. Elsewhere they would learn
+            // which names are taken, or write to where they see nothing.
+            let mut grant = reached.grant;
+            if deleted && grant.is_some() {
+                let place = self.reach_place(actor, &was.parent).await?;
+                if place.owner != was.owner {
+                    return Err(FileSyncError::NotFound("folder"));
+                }
+                grant = place.grant;
+            }
             let seen = self.seen_or_read(actor, &was.owner, reached.seen).await?;
             let now = self.now();
             let mut after = Entry {
@@ -83,19 +93,20 @@ impl FileSync {
                     .with("name", self.claim_name(tenant, &after)?)
                     .with_some("folder", self.enter_folder(tenant, &after.parent)?);
             }
-            parts = parts.with_some("share", self.still_shared(tenant, &reached.grant)?);
+            parts = parts.with_some("share", self.still_shared(tenant, &grant)?);
             let draft = Draft {
                 kind: ChangeKind::Restored,
                 moves: after.parent != was.parent,
                 entry: after,
                 device: device.to_owned(),
                 operation: operation.clone(),
-                looked_up: reached.grant.is_some(),
+                looked_up: grant.is_some(),
             };
             match self.commit(seen, &draft, parts).await? {
                 Committed::Yes => return Ok(draft.entry),
                 Committed::Refused(cancelled) if cancelled.failed("folder").is_some() => {
-                    to_the_top = true;
+                    // Not for guests: they find out above.
+                    to_the_top = grant.is_none();
                 }
                 Committed::Refused(cancelled) => {
                     names += u32::from(taken(&cancelled)?.is_some());

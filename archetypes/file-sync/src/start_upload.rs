@@ -246,7 +246,7 @@ impl FileSync {
                 match there.get(&chunk.hash) {
                     None => missing.push(*chunk),
                     Some(found) if found.length != chunk.length => {
-                        return Err(BadInput::ChunkLength(chunk.length).into());
+                        return Err(BadInput::TwoLengths(chunk.hash).into());
                     }
                     Some(found) if found.pins.contains(&session.session_id) => {}
                     Some(_) => to_pin.push(chunk),

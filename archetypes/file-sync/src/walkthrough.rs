@@ -102,7 +102,7 @@ fn report() -> Vec<u8> {
 
 fn cut(bytes: &[u8]) -> Result<Chunked> {
     let chunker = Chunker {
-        workers: 0,
+        threads: 1,
         ..Chunker::new(Sizes::TINY)
     };
     Ok(chunker.chunk(bytes)?)

@@ -1,9 +1,8 @@
 //! Cutting and hashing: what is sent after an edit, and how much memory it takes.
 #![allow(clippy::unwrap_used)]
 
-use fastcdc::v2020::FastCDC;
-use file_sync::chunking::{Chunked, Chunker, Sizes, fingerprint};
-use file_sync::domain::{ChunkHash, ChunkRef};
+use file_sync::chunking::{Chunked, Chunker, Sizes};
+use file_sync::domain::{ChunkHash, ChunkRef, fingerprint};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::HashSet;
@@ -77,41 +76,27 @@ impl Read for Dribble<'_> {
 #[test]
 fn cuts_are_those_of_fastcdc_on_the_whole_file() {
     let sizes = Sizes::TINY;
-    // Around the size of a buffer, where a cut could be made too early.
-    let buffer = 4 * sizes.max;
-    let around = (buffer - 2..buffer + 3).chain([0, 1, 63, 64, 65, 100_000, 300_001]);
+    // Around the size of a batch, where a cut could be made too early.
+    let batch = Chunker::new(sizes).batch_size();
+    let around = (batch - 2..batch + 3).chain([0, 1, 63, 64, 65, 100_000, 300_001]);
     for (seed, length) in around.enumerate() {
         let bytes = random(seed as u64, length);
-        let whole = FastCDC::new(&bytes, sizes.min, sizes.average, sizes.max);
+        let whole = sizes.cuts(&bytes);
         let expected: Vec<ChunkRef> = whole
             .map(|cut| ChunkRef::of(&bytes[cut.offset..cut.offset + cut.length]))
             .collect();
-        for workers in [0, 1, 4] {
+        for threads in [0, 1, 2, 5] {
             let mut chunker = Chunker::new(sizes);
-            chunker.workers = workers;
+            chunker.threads = threads;
             let source = Dribble {
                 bytes: &bytes,
                 random: SmallRng::seed_from_u64(seed as u64),
             };
             let found = chunker.chunk(source).unwrap();
-            assert_eq!(found.chunks, expected, "{length} bytes, {workers} workers");
+            assert_eq!(found.chunks, expected, "{length} bytes, {threads} threads");
             assert_eq!(found.size, length as u64);
             assert_eq!(found.fingerprint, fingerprint(&expected));
         }
-    }
-}
-
-#[test]
-fn memory_is_a_fixed_number_of_buffers_for_a_file_of_any_size() {
-    for megabytes in [1, 40, 400] {
-        let mut chunker = Chunker::new(Sizes::DEFAULT);
-        chunker.workers = 3;
-        let bytes = megabytes << 20;
-        let found = chunker.chunk(io::repeat(7).take(bytes)).unwrap();
-        assert_eq!(found.size, bytes);
-        let used = chunker.most_buffers.load(Ordering::Relaxed);
-        assert!((1..=5).contains(&used), "{used} for {megabytes} MB");
-        assert_eq!(chunker.buffers() * chunker.buffer_size(), 20 << 20);
     }
 }
 

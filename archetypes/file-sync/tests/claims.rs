@@ -5,10 +5,10 @@ mod drive;
 
 use chaos::{Deaf, Tokenless, World};
 use drive::*;
-use file_sync::domain::{DELETED_KEPT, SESSION_KEPT, SESSION_LASTS};
+use file_sync::domain::{DELETED_KEPT, SESSION_KEPT, SESSION_LASTS, fingerprint};
 use file_sync::{
-    Actor, BadInput, ChangeKind, ChunkHash, Confirmed, Created, Deletion, EntryId, EntryStatus,
-    FileSyncError, Manifest, Moved, Permission, Publication, Target, UploadRequest,
+    Actor, BadInput, ChangeKind, ChunkHash, ChunkRef, Confirmed, Created, Deletion, EntryId,
+    EntryStatus, FileSyncError, Manifest, Moved, Permission, Publication, Target, UploadRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -1115,16 +1115,24 @@ async fn bad_input_is_refused_in_words_and_nothing_is_written() {
     let sync = &drive.sync;
     let long = "x".repeat(256);
     for (name, why) in [
-        ("", "'' cannot be a name: it is empty"),
+        ("", "'' has a name that is empty or '.'"),
+        ("..", "'..' leads out of the directory"),
         (
-            "..",
-            "'..' cannot be a name: it means a folder relative to this one",
+            "a/b",
+            "'a/b' has '/' in a name: not every device can have that",
         ),
-        ("a/b", "'a/b' cannot be a name: it has a slash in it"),
-        ("a\\b", "'a\\b' cannot be a name: it has a slash in it"),
+        (
+            "a\\b",
+            "'a\\b' has '\\\\' in a name: not every device can have that",
+        ),
         (
             "a\0",
-            "'a\0' cannot be a name: it has a control character in it",
+            "'a\0' has '\\0' in a name: not every device can have that",
+        ),
+        ("CON", "'CON' has a name that means a device on Windows"),
+        (
+            "name.",
+            "'name.' has a name that ends with a dot or a space: Windows drops it",
         ),
     ] {
         let refused = sync
@@ -1160,7 +1168,7 @@ async fn bad_input_is_refused_in_words_and_nothing_is_written() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the tenant 'a#b' must be 1 to 64 letters, digits, '.', '_', '@' or '-'"
+        "the tenant 'a#b' must be 1 to 64 letters, digits, '.', '_', '@' or '-', and not only dots"
     );
     let torn = UploadRequest {
         size: 7,
@@ -1187,23 +1195,143 @@ async fn bad_input_is_refused_in_words_and_nothing_is_written() {
     assert!(recording.take().is_empty(), "no call was made");
 }
 
+/// Bob may write to what is shared with him. Where it is, he sees nothing: not which names are taken, and
+/// nothing he does goes there.
+#[tokio::test]
+async fn a_guest_neither_learns_nor_changes_anything_outside_the_share() {
+    let drive = open().await;
+    let (alice, bob, sync) = (drive.alice(), drive.bob(), &drive.sync);
+    let photos = drive.folder(&alice, &ROOT(), "photos").await;
+    drive.file(&alice, &ROOT(), "Taxes", &["secret"]).await;
+    sync.share(&alice, &photos.entry_id, "bob", Permission::Write)
+        .await
+        .unwrap();
+    for name in ["taxes", "free"] {
+        let moved = sync
+            .rename_or_move(&bob, "phone", &photos.entry_id, &ROOT(), name)
+            .await
+            .unwrap();
+        assert_eq!(moved, Moved::OtherOwner, "{name}");
+    }
+    // In a folder that is not shared with him, neither.
+    let outer = drive.folder(&alice, &ROOT(), "outer").await;
+    let inner = drive.folder(&alice, &outer.entry_id, "inner").await;
+    drive.file(&alice, &outer.entry_id, "Taxes", &["too"]).await;
+    sync.share(&alice, &inner.entry_id, "bob", Permission::Write)
+        .await
+        .unwrap();
+    for name in ["taxes", "free"] {
+        let moved = sync
+            .rename_or_move(&bob, "phone", &inner.entry_id, &outer.entry_id, name)
+            .await;
+        assert!(matches!(moved, Err(FileSyncError::NotFound("folder"))));
+    }
+    // What was in a folder that is gone comes back for its owner, at the top.
+    let sub = drive.folder(&alice, &photos.entry_id, "sub").await;
+    let file = drive.file(&alice, &sub.entry_id, "x", &["x"]).await;
+    for gone in [&file.entry_id, &sub.entry_id] {
+        sync.delete_entry(&alice, "laptop", gone, None)
+            .await
+            .unwrap();
+    }
+    let restored = sync.restore_version(&bob, "phone", &file.entry_id, 1).await;
+    assert!(matches!(restored, Err(FileSyncError::NotFound("folder"))));
+    // A file that was shared by itself comes back for its owner only, whether its name is taken or not.
+    let single = drive.file(&alice, &ROOT(), "single", &["x"]).await;
+    sync.share(&alice, &single.entry_id, "bob", Permission::Write)
+        .await
+        .unwrap();
+    sync.delete_entry(&alice, "laptop", &single.entry_id, None)
+        .await
+        .unwrap();
+    let restored = sync
+        .restore_version(&bob, "phone", &single.entry_id, 1)
+        .await;
+    assert!(matches!(restored, Err(FileSyncError::NotFound("folder"))));
+    // In the folder that is shared with him he may do both.
+    let inside = drive.file(&alice, &photos.entry_id, "in", &["y"]).await;
+    sync.rename_or_move(&bob, "phone", &inside.entry_id, &photos.entry_id, "renamed")
+        .await
+        .unwrap();
+    sync.delete_entry(&bob, "phone", &inside.entry_id, None)
+        .await
+        .unwrap();
+    let back = sync
+        .restore_version(&bob, "phone", &inside.entry_id, 1)
+        .await
+        .unwrap();
+    assert_eq!(
+        (back.name.as_str(), back.parent),
+        ("renamed", photos.entry_id)
+    );
+    let back = sync
+        .restore_version(&alice, "laptop", &file.entry_id, 1)
+        .await
+        .unwrap();
+    assert!(back.parent.is_root());
+    drive.invariants().await.unwrap();
+}
+
+/// The upload of a chunk that is said to have 500 bytes.
+fn lie_about(piece: &str) -> UploadRequest {
+    let chunk = ChunkRef {
+        length: 500,
+        ..chunk(piece)
+    };
+    UploadRequest {
+        fingerprint: fingerprint(&[chunk]),
+        size: 500,
+        chunks: vec![chunk],
+    }
+}
+
+/// Devices that have the fingerprint do not fetch the file: with another file's they would keep what they
+/// have, for ever.
+#[tokio::test]
+async fn a_fingerprint_that_is_not_that_of_the_chunks_is_refused() {
+    let drive = open().await;
+    let mut lie = request(&["other"]);
+    lie.fingerprint = request(&["hello"]).fingerprint;
+    let refused = drive.sync.start_upload(&drive.bob(), "phone", &lie).await;
+    assert!(matches!(
+        refused,
+        Err(FileSyncError::BadInput(BadInput::Fingerprint(_)))
+    ));
+}
+
+#[tokio::test]
+async fn ids_of_64_characters_work_and_dots_alone_do_not() {
+    let drive = open().await;
+    let longest = "t".repeat(64);
+    let drive = Drive {
+        tenant: longest.clone(),
+        ..drive
+    };
+    let user = drive.actor(&longest);
+    let file = drive.file(&user, &ROOT(), "a.txt", &["hello"]).await;
+    let content = drive.content(&user, &file.entry_id, None).await;
+    assert_eq!(content, "hello");
+    drive.invariants().await.unwrap();
+    for dots in [".", "..", "..."] {
+        let refused = drive.sync.list(&Actor::new(dots, "alice"), &ROOT()).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("not only dots"), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_lies_about_a_length_is_refused() {
     let drive = open().await;
     let alice = drive.alice();
     drive.file(&alice, &ROOT(), "a.txt", &["hello"]).await;
-    let mut lie = request(&["hello"]);
-    lie.chunks[0].length = 500;
-    lie.size = 500;
+    let lie = lie_about("hello");
     let refused = drive.sync.start_upload(&drive.bob(), "phone", &lie).await;
     assert!(matches!(
         refused,
-        Err(FileSyncError::BadInput(BadInput::ChunkLength(500)))
+        Err(FileSyncError::BadInput(BadInput::TwoLengths(_)))
     ));
     // Or about one that is not there yet: it is found when it is.
-    let mut lie = request(&["other"]);
-    lie.chunks[0].length = 500;
-    lie.size = 500;
+    let lie = lie_about("other");
     let started = drive
         .sync
         .start_upload(&alice, "laptop", &lie)
@@ -1219,6 +1347,6 @@ async fn a_client_that_lies_about_a_length_is_refused() {
     let refused = drive.sync.publish(&alice, id, &new("b.txt")).await;
     assert!(matches!(
         refused,
-        Err(FileSyncError::BadInput(BadInput::ChunkLength(500)))
+        Err(FileSyncError::BadInput(BadInput::TwoLengths(_)))
     ));
 }

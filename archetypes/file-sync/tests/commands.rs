@@ -151,6 +151,77 @@ fn two_directories_become_alike_through_the_store() {
 }
 
 #[test]
+fn without_data_the_store_is_kept_and_never_inside_the_directory() {
+    let desk = Desk::new();
+    fs::write(desk.at("laptop/one.txt"), "one").unwrap();
+    let run = |directory: &Path, data: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_file-sync"));
+        for name in ["ARCHETYPES_BACKEND", "ARCHETYPES_DATA", "ARCHETYPES_PREFIX"] {
+            command.env_remove(name);
+        }
+        command.env("XDG_DATA_HOME", desk.at("store"));
+        command
+            .arg("sync")
+            .arg(directory)
+            .args(["--remote", "photos"]);
+        if let Some(data) = data {
+            command.arg("--data").arg(data);
+        }
+        told(&command.output().unwrap())
+    };
+    let (well, said, complaints) = run(&desk.at("laptop"), None);
+    assert!(well && said.contains("published"), "{said}{complaints}");
+    let (well, said, complaints) = run(&desk.at("phone"), None);
+    assert!(
+        well && said.contains("fetched       one.txt"),
+        "{said}{complaints}"
+    );
+    // Another store is not taken for this one.
+    let (well, said, complaints) = run(&desk.at("laptop"), Some(&desk.at("other")));
+    assert!(
+        !well && complaints.contains("Is it the right store?"),
+        "{said}{complaints}"
+    );
+    let (well, said, complaints) = run(&desk.at("laptop"), Some(&desk.at("laptop/store")));
+    assert!(
+        !well && complaints.contains("neither may be in the other"),
+        "{said}{complaints}"
+    );
+}
+
+#[test]
+fn what_no_path_leads_to_is_reached_by_its_id() {
+    let desk = Desk::new();
+    fs::write(desk.at("laptop/one.txt"), "one").unwrap();
+    desk.sync("laptop");
+    fs::remove_file(desk.at("laptop/one.txt")).unwrap();
+    desk.sync("laptop");
+    fs::write(desk.at("laptop/one.txt"), "another").unwrap();
+    desk.sync("laptop");
+    // Its path is another file's now.
+    let gone = desk.json(&["ls", "--deleted"]);
+    assert_eq!(gone[0]["path"], "photos/one.txt");
+    let id = gone[0]["entry_id"].as_str().unwrap();
+    assert!(desk.says(&["ls", "--deleted"]).contains(&format!("[{id}]")));
+    let said = desk.says(&["restore", "--entry", id]);
+    assert!(
+        said.contains("one (conflicted copy of command-line).txt"),
+        "{said}"
+    );
+    // A guest has no paths at all.
+    desk.says(&["share", "photos", "--with", "bob"]);
+    let shared = desk.json(&["ls", "--shared", "--user", "bob"]);
+    let id = shared[0]["entry_id"].as_str().unwrap();
+    let said = desk.says(&["ls", "--entry", id, "--user", "bob"]);
+    assert!(said.contains("one.txt  ["), "{said}");
+    let (well, _, complaints) = told(&desk.run(&["ls", "--entry", id, "--user", "eve"]));
+    assert!(
+        !well && complaints.contains("there is no file or folder here"),
+        "{complaints}"
+    );
+}
+
+#[test]
 fn a_watch_goes_on_until_it_is_interrupted() {
     let desk = Desk::new();
     fs::write(desk.at("laptop/one.txt"), "one").unwrap();
@@ -212,10 +283,7 @@ fn wrong_input_gets_a_clear_word() {
             "is not a directory",
         ),
         (&["sync", directory], "--remote"),
-        (
-            &["sync", directory, "--remote", "a/b"],
-            "it has a slash in it",
-        ),
+        (&["sync", directory, "--remote", "a/b"], "has '/' in a name"),
         (
             &["sync", directory, "--remote", "x", "--device", "a b"],
             "1 to 64 letters",
@@ -245,7 +313,9 @@ fn a_bench_prints_what_it_measured() {
     let desk = Desk::new();
     let measured = desk.json(&["bench", "--size", "8", "--runs", "1", "--edit", "4"]);
     let number = |name: &str| measured[name].as_f64().unwrap();
-    assert!(number("ours") > 0.0 && number("fastcdc") > 0.0 && number("sha2") > 0.0);
+    for rate in ["fastcdc", "sha2", "one_core", "all_cores", "of_slower"] {
+        assert!(number(rate) > 0.0, "{measured}");
+    }
     assert_eq!(number("bytes"), 8.0 * 1024.0 * 1024.0);
     assert!(number("edit_chunks") <= 3.0, "{measured}");
     assert!(

@@ -349,7 +349,7 @@ async fn unneeded() -> Drive {
     let blob_key = format!(
         "{}/blobs/session-of-old/{}",
         drive.tenant,
-        chunk("old").hash
+        chunk("old").hash.in_key()
     );
     let blob = cloud.s3().put_object().key(&blob_key);
     blob.bucket(cloud.names().bucket(file_sync::tables::BUCKET))

@@ -212,7 +212,7 @@ fn many() -> UploadRequest {
     });
     let chunks: Vec<_> = chunks.collect();
     UploadRequest {
-        fingerprint: ChunkHash::of(b"many"),
+        fingerprint: file_sync::domain::fingerprint(&chunks),
         size: 64 * 1024 * chunks.len() as u64,
         chunks,
     }

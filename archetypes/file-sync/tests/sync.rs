@@ -4,12 +4,16 @@
 mod devices;
 
 use chaos::{Faults, Tokenless};
+use cloud::item::{n, s};
 use devices::{AtCall, Devices, settings};
 use file_sync::bench::noise;
+use file_sync::chunking::{Chunker, Sizes};
 use file_sync::sync::{Device, SyncError};
 use file_sync::{Created, EntryId, tables};
 use std::fs;
+use std::io::Write;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 
 /// Syncs until a call is reached, and dies there.
@@ -50,6 +54,84 @@ async fn what_is_written_here_is_there_after_a_sync() {
     assert_eq!(devices.tree(0), devices.tree(1));
     assert_eq!(devices.tree(0).len(), 2);
     assert!(devices.sync(0).await.is_idle() && devices.sync(1).await.is_idle());
+}
+
+/// Some tools write into a file and put its old time back.
+#[tokio::test]
+async fn an_edit_that_leaves_size_and_time_as_they_were_is_not_overwritten() {
+    let devices = Devices::new().await;
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+    let write = |content: &str| {
+        let path = devices.at(0, "a.txt");
+        let mut file = fs::OpenOptions::new();
+        let mut file = file
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file.set_modified(long_ago).unwrap();
+    };
+    write("first one");
+    devices.settle().await;
+    devices.write(1, "a.txt", "by the phone");
+    devices.sync(1).await;
+    write("other one");
+    let report = devices.sync(0).await;
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    devices.settle().await;
+    let copy = "a (conflicted copy of laptop).txt";
+    assert_eq!(devices.read(1, copy), "other one");
+    assert_eq!(devices.read(1, "a.txt"), "by the phone");
+}
+
+#[tokio::test]
+async fn another_store_is_not_taken_for_one_without_changes() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.sync(0).await;
+    let elsewhere = Devices::new().await;
+    let refused = Device::open(
+        elsewhere.store(),
+        devices.actor.clone(),
+        None,
+        "files",
+        devices.directories[0].path(),
+        settings(),
+    );
+    let told = refused.await.err().unwrap();
+    assert!(matches!(told, SyncError::RemoteGone), "{told}");
+}
+
+/// It published its edit and died before it wrote that down; then the file was edited again.
+#[tokio::test]
+async fn a_device_that_died_does_not_conflict_with_itself() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.sync(0).await;
+    let state = devices.at(0, ".file-sync/state.json");
+    let before = fs::read(&state).unwrap();
+    devices.write(0, "a.txt", "two");
+    devices.sync(0).await;
+    fs::write(&state, before).unwrap();
+    devices.write(0, "a.txt", "three");
+    let report = devices.sync(0).await;
+    assert!(report.conflicts.is_empty(), "{report:?}");
+    devices.settle().await;
+    assert_eq!(devices.tree(1), devices.tree(0));
+    assert_eq!(devices.read(1, "a.txt"), "three");
+    // With somebody else's edit in between it is a conflict.
+    let before = fs::read(&state).unwrap();
+    devices.write(0, "a.txt", "four");
+    devices.sync(0).await;
+    devices.sync(1).await;
+    devices.write(1, "a.txt", "five");
+    devices.sync(1).await;
+    fs::write(&state, before).unwrap();
+    devices.write(0, "a.txt", "six");
+    let report = devices.sync(0).await;
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
 }
 
 #[tokio::test]
@@ -116,7 +198,10 @@ async fn a_device_fetches_only_the_chunks_it_lacks() {
     let first = devices.sync(0).await;
     assert_eq!(first.bytes_sent, 20_000);
     assert_eq!(devices.sync(1).await.bytes_fetched, 20_000);
-    content.insert(10_000, b'!');
+    // Not where it is cut: that is decided by 64 bytes, which is a quarter of a tiny chunk.
+    let chunked = Chunker::new(Sizes::TINY).chunk(&content[..]).unwrap();
+    let (at, _) = chunked.placed().nth(30).unwrap();
+    content.insert(at as usize + 10, b'!');
     devices.write(0, "file", &content);
     let sent = devices.sync(0).await;
     assert!((1..=3).contains(&sent.chunks_sent), "{sent:?}");
@@ -292,12 +377,27 @@ async fn a_name_from_the_store_that_cannot_be_here_is_told_and_stays_there() {
     devices.sync(0).await;
     let root = devices.open(0).await.unwrap().state().root.clone();
     let store = devices.store();
-    // Not by a client of ours: the store takes names that not every device can have.
-    for name in ["NUL", "a:b"] {
+    // The store takes no such names. Whoever gets at its tables may put them there all the same.
+    for (name, bad) in [("one", "NUL"), ("two", "a:b")] {
         let made = store
             .create_folder(&devices.actor, "other", &root, name)
             .await;
         assert!(matches!(made.unwrap(), Created::Folder(_)));
+        let feed = store.changes(&devices.actor, "auditor", 0).await.unwrap();
+        devices
+            .cloud
+            .dynamodb()
+            .update_item()
+            .table_name(devices.cloud.names().table("changes"))
+            .key("namespace", s("tenant#ann"))
+            .key("sequence", n(feed.cursor))
+            .update_expression("SET #entry.#name = :bad")
+            .expression_attribute_names("#entry", "entry")
+            .expression_attribute_names("#name", "name")
+            .expression_attribute_values(":bad", s(bad))
+            .send()
+            .await
+            .unwrap();
     }
     let report = devices.try_sync(1).await.unwrap();
     assert_eq!(report.problems.len(), 2, "{report:?}");

@@ -74,6 +74,10 @@ pub struct Stamp {
     pub size: u64,
     /// When it was last written to, in nanoseconds.
     pub modified: i64,
+    /// When it was last written to or renamed or its time set, in nanoseconds. Nobody can set this one:
+    /// tools that write into a file and put its old time back are seen all the same.
+    #[serde(default)]
+    pub changed: i64,
     /// Which file it is.
     pub inode: u64,
 }
@@ -102,11 +106,14 @@ impl Kind {
 impl Stamp {
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
     fn of(stat: &Stat) -> Self {
+        let nanoseconds = |seconds: i64, rest: i64| {
+            let whole = seconds.saturating_mul(1_000_000_000);
+            whole.saturating_add(rest)
+        };
         Self {
             size: stat.st_size as u64,
-            modified: (stat.st_mtime as i64)
-                .saturating_mul(1_000_000_000)
-                .saturating_add(stat.st_mtime_nsec as i64),
+            modified: nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            changed: nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
             inode: stat.st_ino as u64,
         }
     }
@@ -210,16 +217,6 @@ impl Folder {
             at = open(&at, name)?;
         }
         Ok(at)
-    }
-
-    /// What is there, if anything.
-    pub fn look(&self, path: &RelPath) -> Result<Option<Kind>, LocalError> {
-        let parent = match self.parent(path) {
-            Ok(parent) => parent,
-            Err(error) if is_missing(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        look(&parent, path.name()).map_err(|error| LocalError::at(path.as_str(), error))
     }
 
     /// Opens a plain file for reading.
@@ -400,7 +397,7 @@ impl Folder {
         }
         self.settle(&parent, path.as_str())?;
         let swapped = std::mem::take(&mut part.name);
-        let kept = self.throw_away(&swapped, &[known.fingerprint], Some(known), path, chunker)?;
+        let kept = self.throw_away(&swapped, &[known.fingerprint], path, chunker)?;
         Ok(done(kept))
     }
 
@@ -431,29 +428,29 @@ impl Folder {
             Err(error) => return Err(failed(error)),
         }
         self.settle(&parent, path.as_str())?;
-        let kept = self.throw_away(&gone, &[known.fingerprint], Some(known), path, chunker)?;
+        let kept = self.throw_away(&gone, &[known.fingerprint], path, chunker)?;
         Ok(kept.is_none())
     }
 
-    /// Throws away a file that was taken aside, if its content is one of these. Anything else goes back to
-    /// its name, or beside it.
+    /// Throws away a file that was taken aside, if its content is one of these: it is read, for its stamp
+    /// changed when it was taken. Anything else goes back to its name, or beside it.
     fn throw_away(
         &self,
         aside: &str,
         contents: &[ChunkHash],
-        known: Option<&KnownFile>,
         path: &RelPath,
         chunker: &Chunker,
     ) -> Result<Option<RelPath>, LocalError> {
         let failed = |error: Errno| LocalError::at(path.as_str(), error);
         let known_content = match open_file(&self.own, aside, path.as_str()) {
-            Ok((file, stamp)) => {
-                known.is_some_and(|known| same(&file, stamp, known, chunker))
-                    || known.is_none()
-                        && chunker
-                            .chunk(&file)
-                            .is_ok_and(|found| contents.contains(&found.fingerprint))
-            }
+            Ok((file, _)) => match chunker.chunk(&file) {
+                Ok(found) => contents.contains(&found.fingerprint),
+                // Stopped, and not read: it stays aside, and the next start looks at it.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    return Err(LocalError::at(path.as_str(), error));
+                }
+                Err(_) => false,
+            },
             // A folder or a link was put there in the last moment.
             Err(LocalError::NotAFile(_)) => false,
             Err(error) => return Err(error),
@@ -499,7 +496,7 @@ impl Folder {
                     .filter_map(|hash| hash.parse().ok())
                     .collect();
                 let home = RelPath::new("recovered file")?;
-                self.throw_away(name, &contents, None, &home, chunker)?;
+                self.throw_away(name, &contents, &home, chunker)?;
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Paths inside a synced directory. A path from the store is a wish of some other device, or of an
 //! attacker who wrote to it: it is taken apart and looked at before it is used for anything.
 
+use crate::domain::MAX_NAME;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -127,21 +128,23 @@ impl RelPath {
             Some(dot) if dot > 0 => name.split_at(dot),
             _ => (name, ""),
         };
-        let room = 255usize.saturating_sub(words.len() + ending.len() + 3);
+        let room = MAX_NAME.saturating_sub(words.len() + ending.len() + 3);
         let stem = &stem[..stem.floor_char_boundary(room)];
         let name = format!("{} ({words}){ending}", stem.trim_end());
         Self::within(self.parent().as_ref(), &name)
     }
 }
 
-fn plain(name: &str, path: &str) -> Result<(), BadPath> {
+/// Whether a name is one that every device can have. The store takes no other, and a device that meets one
+/// anyway does not use it.
+pub(crate) fn plain(name: &str, path: &str) -> Result<(), BadPath> {
     let whole = || path.to_owned();
     match name {
         "" | "." => return Err(BadPath::Empty(whole())),
         ".." => return Err(BadPath::Outside(whole())),
         _ => {}
     }
-    let forbidden = |c: &char| c.is_control() || r#"\<>:"|?*"#.contains(*c);
+    let forbidden = |c: &char| c.is_control() || r#"/\<>:"|?*"#.contains(*c);
     if let Some(character) = name.chars().find(forbidden) {
         let path = whole();
         return Err(BadPath::Character { path, character });
@@ -149,7 +152,7 @@ fn plain(name: &str, path: &str) -> Result<(), BadPath> {
     if name.ends_with(['.', ' ']) {
         return Err(BadPath::Ending(whole()));
     }
-    if name.len() > 255 {
+    if name.len() > MAX_NAME {
         return Err(BadPath::Long(whole()));
     }
     let stem = name.split('.').next().unwrap_or(name).trim_end();

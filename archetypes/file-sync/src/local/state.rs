@@ -35,7 +35,8 @@ impl KnownFile {
     /// Whether a file with this stamp must have this content. If it was written to shortly before it was
     /// looked at, it may have been written to again without a trace, and must be read.
     pub fn is_sure(&self, stamp: Stamp) -> bool {
-        stamp == self.stamp && stamp.modified.saturating_add(TICK) < self.seen
+        let last = stamp.modified.max(stamp.changed);
+        stamp == self.stamp && last.saturating_add(TICK) < self.seen
     }
 }
 

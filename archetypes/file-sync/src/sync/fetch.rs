@@ -2,13 +2,13 @@
 //! store, and each is looked at before it is written.
 
 use super::{Device, SyncError};
+use crate::Address;
 use crate::chunking::{Chunked, placed};
 use crate::domain::{ChunkHash, ChunkRef, EntryId};
 use crate::local::folder::{Folder, Part};
 use crate::local::scan::Scan;
 use crate::local::state::{KnownFile, RemoteEntry};
 use crate::local::{DeviceState, Found, Known, Put, RelPath};
-use crate::{Address, FileSyncError};
 use futures::{StreamExt, stream};
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -89,6 +89,7 @@ impl Device {
                 written.entry(chunk.hash).or_insert(at);
                 at += u64::from(chunk.length);
             }
+            self.show(path, at, content.size);
         }
         let (place, fingerprint) = (path.clone(), content.fingerprint);
         let put = self
@@ -223,35 +224,4 @@ impl Device {
             false => Err(SyncError::Tampered(chunk.hash)),
         }
     }
-}
-
-/// Fetches a version and gives its bytes, all of them verified: for small files, and for tests.
-pub async fn read_whole(
-    store: &crate::FileSync,
-    actor: &crate::Actor,
-    id: &EntryId,
-    version: Option<u64>,
-) -> Result<Vec<u8>, SyncError> {
-    let download = store.download(actor, id, version).await?;
-    let http = store.cloud().http(reqwest::Client::new());
-    let mut whole = Vec::new();
-    for chunk in &download.manifest.chunks {
-        let version = download.version.version;
-        let addresses = store
-            .download_addresses(actor, id, version, &[chunk.hash])
-            .await?;
-        let address = addresses.first().ok_or(FileSyncError::NotFound("chunk"))?;
-        let lost = |_| SyncError::Transfer("fetched");
-        let answer = http
-            .get(&address.url)
-            .send()
-            .await
-            .map_err(|_| SyncError::Transfer("fetched"))?;
-        let bytes = answer.bytes().await.map_err(lost)?;
-        if ChunkRef::of(&bytes) != *chunk {
-            return Err(SyncError::Tampered(chunk.hash));
-        }
-        whole.extend_from_slice(&bytes);
-    }
-    Ok(whole)
 }

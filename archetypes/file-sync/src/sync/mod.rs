@@ -23,7 +23,7 @@ use indicatif::ProgressBar;
 use plan::{Here, Step, decide};
 use reqwest_middleware::ClientWithMiddleware;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,9 +67,9 @@ pub enum SyncError {
         /// What was asked for.
         asked: String,
     },
-    /// The folder that this was synced with is gone.
+    /// The folder that this was synced with is gone, or this is another store.
     #[error(
-        "the store has no such remote any more: remove '.file-sync' in the directory to begin anew, which loses no file"
+        "this store does not have the folder that the directory was synced with. Is it the right store? To begin anew with it, remove '.file-sync' in the directory, which loses no file"
     )]
     RemoteGone,
 }
@@ -242,6 +242,15 @@ impl Device {
                     });
                 }
                 opened.state = state;
+                // Another store would have no changes after our cursor, and look as if all were well.
+                let root = &opened.state.root;
+                let seen = opened.retry(|| opened.store.view_entry(&opened.actor, root));
+                match seen.await {
+                    Err(SyncError::Store(FileSyncError::NotFound(_))) => {
+                        return Err(SyncError::RemoteGone);
+                    }
+                    seen => seen?,
+                };
             }
             None => {
                 let fresh = opened.store.cloud().ids().next("device");
@@ -257,6 +266,20 @@ impl Device {
     /// What the device remembers.
     pub fn state(&self) -> &DeviceState {
         &self.state
+    }
+
+    /// Saves what it remembers: for whoever stops a sync before it does so itself.
+    pub fn save(&self) -> Result<(), SyncError> {
+        Ok(self.state.save(&self.folder)?)
+    }
+
+    fn show(&self, path: &RelPath, done: u64, total: u64) {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        self.settings.progress.set_message(format!(
+            "{path}: {:.1} of {:.1} MB",
+            megabytes(done),
+            megabytes(total)
+        ));
     }
 
     /// The folder of the store: found by its name, or made.
@@ -282,8 +305,9 @@ impl Device {
         }
     }
 
-    /// Makes the call again when no answer came, or the answer was to come again. Every call of the store
-    /// may be made again: each carries an identity.
+    /// Makes the call again when no answer came, or the answer was to come again. Every call that a device
+    /// makes may be made again: it carries an identity, or finds what it did the first time (the folder is
+    /// there, the file is deleted already).
     async fn retry<T, F>(&self, call: impl Fn() -> F) -> Result<T, SyncError>
     where
         F: Future<Output = Result<T, FileSyncError>>,
@@ -689,12 +713,4 @@ impl Device {
         }
         Ok(())
     }
-}
-
-/// All agreed files, by path: what a directory should look like.
-pub fn files(state: &DeviceState) -> BTreeMap<&RelPath, &KnownFile> {
-    let files = state.agreed.iter();
-    files
-        .filter_map(|(path, known)| Some((path, known.file()?)))
-        .collect()
 }

@@ -172,6 +172,7 @@ mod tests {
             stamp: Stamp {
                 size: 0,
                 modified: 0,
+                changed: 0,
                 inode: 0,
             },
             seen: 0,

@@ -2,7 +2,9 @@
 
 use super::{Device, SyncError};
 use crate::chunking::Chunked;
-use crate::domain::{ChunkHash, ChunkRef, EntryId, Target, UploadRequest, conflict_name};
+use crate::domain::{
+    ChunkHash, ChunkRef, EntryId, FileVersion, Target, UploadRequest, conflict_name,
+};
 use crate::local::scan::Scan;
 use crate::local::state::{KnownFile, RemoteEntry};
 use crate::local::{Found, Known, LocalError, RelPath, Stamp};
@@ -15,6 +17,16 @@ use std::sync::Arc;
 
 /// How often an upload is begun anew because it took so long that the store gave it up.
 const MOST_STARTS: usize = 3;
+
+/// What was published after the version that a device remembers.
+enum Before {
+    /// This very content, as this version. 0: as a conflict copy.
+    This(u64),
+    /// Only versions of this device, up to this one.
+    Ours(u64),
+    /// Somebody else's, too.
+    Others,
+}
 
 impl Device {
     /// Publishes the file at this path: as new, over the version it was made from, or, if the head has moved
@@ -53,16 +65,20 @@ impl Device {
             },
             Some((id, entry)) => {
                 let base = self.known_file(path).filter(|known| known.entry == *id);
-                let base = base.map_or(0, |known| known.version);
-                if base != entry.version
-                    && let Some(version) = self.published_before(path, id, base, content).await?
-                {
-                    // It is in the store, and a crash came before we wrote that down. What came after
-                    // it is fetched in the next round.
-                    self.state
-                        .agreed
-                        .insert(path.clone(), known(id.clone(), version));
-                    return Ok(());
+                let mut base = base.map_or(0, |known| known.version);
+                if base != entry.version {
+                    match self.published_before(path, id, base, content).await? {
+                        // It is in the store, and a crash came before we wrote that down. What came
+                        // after it is fetched in the next round.
+                        Before::This(version) => {
+                            self.state
+                                .agreed
+                                .insert(path.clone(), known(id.clone(), version));
+                            return Ok(());
+                        }
+                        Before::Ours(version) => base = version,
+                        Before::Others => {}
+                    }
                 }
                 Target::Existing {
                     entry: id.clone(),
@@ -98,24 +114,24 @@ impl Device {
         }
     }
 
-    /// Whether this content has been published by us without our knowing: as a version after the one we
-    /// began with, or as our conflict copy. Says as which version it counts.
+    /// What has been published since the version we remember. A crash may have come before we wrote it down.
     async fn published_before(
         &self,
         path: &RelPath,
         id: &EntryId,
         base: u64,
         content: &Chunked,
-    ) -> Result<Option<u64>, SyncError> {
+    ) -> Result<Before, SyncError> {
         let log = self.retry(|| self.store.log(&self.actor, id)).await?;
-        let ours = log
+        let later: Vec<_> = log.iter().filter(|one| one.version > base).collect();
+        let same = later
             .iter()
-            .find(|version| version.version > base && version.fingerprint == content.fingerprint);
-        if let Some(ours) = ours {
-            return Ok(Some(ours.version));
+            .find(|one| one.fingerprint == content.fingerprint);
+        if let Some(same) = same {
+            return Ok(Before::This(same.version));
         }
         let Some(entry) = self.state.entries.get(id) else {
-            return Ok(None);
+            return Ok(Before::Others);
         };
         let copies: HashSet<String> = (1..10)
             .map(|count| conflict_name(path.name(), &self.state.device, count))
@@ -125,7 +141,15 @@ impl Device {
                 && other.fingerprint == Some(content.fingerprint)
                 && copies.contains(&other.name)
         });
-        Ok(copied.then_some(0))
+        if copied {
+            return Ok(Before::This(0));
+        }
+        // Uploaded from this directory, all of them: what is here was made from the last one.
+        let ours = |one: &&FileVersion| one.device == self.state.device && one.session_id.is_some();
+        match later.first() {
+            Some(last) if later.iter().all(ours) => Ok(Before::Ours(last.version)),
+            _ => Ok(Before::Others),
+        }
     }
 
     async fn upload(
@@ -185,6 +209,8 @@ impl Device {
         mut missing: Vec<ChunkRef>,
     ) -> Result<(), SyncError> {
         let mut pause = self.settings.pause;
+        let total = missing.iter().map(|chunk| u64::from(chunk.length)).sum();
+        let mut done = 0;
         for attempt in 0..self.settings.attempts {
             if missing.is_empty() {
                 return Ok(());
@@ -226,10 +252,12 @@ impl Device {
                         Confirmed::Present => {
                             self.report.chunks_sent += 1;
                             self.report.bytes_sent += u64::from(chunk.length);
+                            done += u64::from(chunk.length);
                         }
                         Confirmed::NotUploaded | Confirmed::WrongContent => left.push(**chunk),
                     }
                 }
+                self.show(path, done, total);
             }
             missing = left;
         }

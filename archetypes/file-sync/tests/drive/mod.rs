@@ -6,7 +6,8 @@ pub mod client;
 use chaos::World;
 use cloud::item::{all_items, from_item, s};
 use cloud::{Cloud, Item};
-use file_sync::domain::folded;
+use file_sync::chunking::Chunked;
+use file_sync::domain::{fingerprint, folded};
 use file_sync::items::ContentChunk;
 use file_sync::{
     Actor, Change, ChunkHash, ChunkRef, Confirmed, Created, Entry, EntryId, EntryStatus, FileSync,
@@ -86,11 +87,15 @@ impl cloud::tap::Plan for LoseFirstAnswer {
 
 /// The upload of these pieces, each a chunk.
 pub fn request(pieces: &[&str]) -> UploadRequest {
-    let whole = pieces.concat();
+    let Chunked {
+        chunks,
+        fingerprint,
+        size,
+    } = Chunked::of(pieces.iter().map(|piece| chunk(piece)).collect());
     UploadRequest {
-        fingerprint: ChunkHash::of(whole.as_bytes()),
-        size: whole.len() as u64,
-        chunks: pieces.iter().map(|piece| chunk(piece)).collect(),
+        fingerprint,
+        size,
+        chunks,
     }
 }
 
@@ -141,7 +146,11 @@ impl Drive {
             .s3()
             .put_object()
             .bucket(cloud.names().bucket(file_sync::tables::BUCKET))
-            .key(format!("{}/staging/{session_id}/{hash}", self.tenant))
+            .key(format!(
+                "{}/staging/{session_id}/{}",
+                self.tenant,
+                hash.in_key()
+            ))
             .body(bytes.as_bytes().to_vec().into())
             .send()
             .await
@@ -333,7 +342,7 @@ impl Drive {
             let manifest = self.object(&version.manifest_key).await;
             let manifest = manifest.ok_or(format!("{of} has no manifest"))?;
             let manifest = file_sync::Manifest::decode(&manifest).ok_or("no manifest")?;
-            let mut whole = Vec::new();
+            let mut size = 0;
             for chunk in &manifest.chunks {
                 let missing = || format!("{of} lacks {:?}", chunk.hash);
                 let found = chunks.get(&chunk.hash).ok_or_else(missing)?;
@@ -341,9 +350,9 @@ impl Drive {
                 if ChunkRef::of(&bytes) != *chunk {
                     return Err(format!("{of} has other bytes in {:?}", chunk.hash));
                 }
-                whole.extend(bytes);
+                size += bytes.len() as u64;
             }
-            if ChunkHash::of(&whole) != version.fingerprint || whole.len() as u64 != version.size {
+            if fingerprint(&manifest.chunks) != version.fingerprint || size != version.size {
                 return Err(format!("{of} is not what it was said to be"));
             }
         }
