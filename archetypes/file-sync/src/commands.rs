@@ -389,6 +389,9 @@ fn told(report: &Report, json: bool) -> Result<String> {
             writeln!(text, "{word:<14}{path}")?;
         }
     }
+    for (from, to) in &report.moved {
+        writeln!(text, "{:<14}{from} → {to}", "moved there")?;
+    }
     for (path, copy) in &report.conflicts {
         writeln!(text, "{:<14}{path}: this edit is now '{copy}'", "conflict")?;
     }

@@ -9,7 +9,7 @@ use devices::{AtCall, Devices, settings};
 use file_sync::bench::noise;
 use file_sync::chunking::{Chunker, Sizes};
 use file_sync::sync::{Device, SyncError};
-use file_sync::{Created, EntryId, tables};
+use file_sync::{Created, EntryId, FileSync, Kind, tables};
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -134,6 +134,112 @@ async fn a_device_that_died_does_not_conflict_with_itself() {
     assert_eq!(report.conflicts.len(), 1, "{report:?}");
 }
 
+/// The versions of each file that the store has, by name.
+async fn versions(devices: &Devices) -> Vec<(String, usize)> {
+    let store = FileSync::new(devices.cloud.beside_tap());
+    let root = store.list(&devices.actor, &EntryId::root()).await.unwrap();
+    let mut waiting = vec![root[0].entry_id.clone()];
+    let mut found = Vec::new();
+    while let Some(folder) = waiting.pop() {
+        for entry in store.list(&devices.actor, &folder).await.unwrap() {
+            match entry.kind {
+                Kind::Folder => waiting.push(entry.entry_id),
+                Kind::File => {
+                    let log = store.log(&devices.actor, &entry.entry_id).await.unwrap();
+                    found.push((entry.name, log.len()));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn rename(devices: &Devices, device: usize, from: &str, to: &str) {
+    let to = devices.at(device, to);
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::rename(devices.at(device, from), to).unwrap();
+}
+
+/// Two versions of one file on both devices, and then another name for it here.
+async fn renamed() -> Devices {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.sync(0).await;
+    devices.write(0, "a.txt", "two");
+    devices.settle().await;
+    rename(&devices, 0, "a.txt", "dir/b.txt");
+    devices
+}
+
+#[tokio::test]
+async fn a_file_that_is_renamed_here_keeps_its_history_there() {
+    let devices = renamed().await;
+    let report = devices.sync(0).await;
+    let moved = ("a.txt".to_owned(), "dir/b.txt".to_owned());
+    assert_eq!(report.moved, [moved]);
+    assert!(report.published.is_empty() && report.deleted_there.is_empty());
+    assert_eq!(versions(&devices).await, [("b.txt".to_owned(), 2)]);
+    let fetched = devices.sync(1).await;
+    assert_eq!((fetched.bytes_fetched, fetched.bytes_reused), (0, 3));
+    assert_eq!(devices.tree(0), devices.tree(1));
+    // Only its case: a name that nothing else could have beside it.
+    rename(&devices, 0, "dir/b.txt", "dir/B.txt");
+    assert_eq!(devices.sync(0).await.moved.len(), 1);
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(versions(&devices).await, [("B.txt".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn a_rename_here_and_an_edit_there_both_count() {
+    let devices = renamed().await;
+    devices.write(1, "a.txt", "three");
+    devices.sync(1).await;
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.read(0, "dir/b.txt"), "three");
+    assert_eq!(versions(&devices).await, [("b.txt".to_owned(), 3)]);
+}
+
+#[tokio::test]
+async fn a_rename_that_dies_at_any_call_is_made_once() {
+    let devices = renamed().await;
+    let recording = devices.cloud.tap().record();
+    devices.sync(0).await;
+    let calls = recording.take().len();
+    assert!(calls > 5, "{calls}");
+    for number in 1..=calls {
+        for before in [true, false] {
+            let devices = renamed().await;
+            dies_at(&devices, 0, |at| at(number, before)).await;
+            devices.settle().await;
+            assert_eq!(devices.tree(0), devices.tree(1));
+            let found = versions(&devices).await;
+            assert_eq!(found, [("b.txt".to_owned(), 2)], "{number}, {before}");
+        }
+    }
+}
+
+/// Of a file that went on both sides, one side's deletion is not the other's.
+#[tokio::test]
+async fn a_file_that_is_renamed_here_and_deleted_there_stays() {
+    let devices = renamed().await;
+    fs::remove_file(devices.at(1, "a.txt")).unwrap();
+    devices.sync(1).await;
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.read(1, "dir/b.txt"), "two");
+    // Renamed on both, it has both names.
+    let devices = renamed().await;
+    rename(&devices, 1, "a.txt", "c.txt");
+    devices.sync(1).await;
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.read(1, "dir/b.txt"), "two");
+    assert_eq!(devices.read(0, "c.txt"), "two");
+}
+
 #[tokio::test]
 async fn two_edits_of_one_file_are_both_kept() {
     let devices = Devices::new().await;
@@ -212,7 +318,7 @@ async fn a_device_fetches_only_the_chunks_it_lacks() {
     fs::create_dir(devices.at(0, "dir")).unwrap();
     fs::rename(devices.at(0, "file"), devices.at(0, "dir/renamed")).unwrap();
     let sent = devices.sync(0).await;
-    assert_eq!((sent.bytes_sent, sent.published.len()), (0, 1));
+    assert_eq!((sent.bytes_sent, sent.moved.len()), (0, 1));
     let fetched = devices.sync(1).await;
     assert_eq!((fetched.bytes_fetched, fetched.bytes_reused), (0, 20_001));
     assert_eq!(fs::read(devices.at(1, "dir/renamed")).unwrap(), content);

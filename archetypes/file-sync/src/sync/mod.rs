@@ -5,10 +5,12 @@
 //! follow until one finds nothing to do. A round may be cut off anywhere: whatever it had done is found
 //! by the next one, because content that is already there is recognized and taken as it is.
 //!
-//! [`tree`] reads the store's changes, [`send`] publishes what changed here, [`fetch`] gets what changed there.
+//! [`tree`] reads the store's changes, [`send`] publishes what changed here, [`rename`] moves there what was
+//! renamed here, [`fetch`] gets what changed there.
 
 pub mod fetch;
 pub mod plan;
+pub mod rename;
 pub mod send;
 pub mod tree;
 
@@ -17,7 +19,7 @@ use crate::domain::{Actor, EntryId, Kind, check_id, conflict_name};
 use crate::local::scan::{Scan, scan};
 use crate::local::state::{KnownFile, RemoteEntry};
 use crate::local::{DeviceState, Folder, Found, Known, LocalError, RelPath};
-use crate::{Created, Deletion, FileSync, FileSyncError};
+use crate::{Created, Deletion, FileSync, FileSyncError, Taken};
 use cloud::CloudError;
 use indicatif::ProgressBar;
 use plan::{Here, Step, decide};
@@ -75,6 +77,15 @@ pub enum SyncError {
 }
 
 impl SyncError {
+    /// A name that is taken in the store.
+    fn taken(taken: Taken, path: &RelPath) -> Self {
+        if taken.name == path.name() {
+            // Somebody made the same file a moment ago: the next round meets it.
+            return LocalError::Busy(path.to_string()).into();
+        }
+        Self::Collision(taken.name)
+    }
+
     /// Whether the store could not be reached, or did not answer.
     fn is_outage(&self) -> bool {
         matches!(
@@ -134,6 +145,8 @@ pub struct Report {
     pub published: Vec<String>,
     /// Fetched: new and changed files.
     pub fetched: Vec<String>,
+    /// Renamed or moved in the store, as they were here.
+    pub moved: Vec<(String, String)>,
     /// Deleted in the store.
     pub deleted_there: Vec<String>,
     /// Deleted here.
@@ -165,6 +178,7 @@ impl Report {
     pub fn is_idle(&self) -> bool {
         self.published.is_empty()
             && self.fetched.is_empty()
+            && self.moved.is_empty()
             && self.deleted_there.is_empty()
             && self.deleted_here.is_empty()
             && self.conflicts.is_empty()
@@ -459,7 +473,7 @@ impl Device {
                 steps.push((step, path.clone()));
             }
         }
-        steps
+        self.with_renames(steps, scan, tree)
     }
 
     /// Does one thing; says whether that may leave more to do.
@@ -490,6 +504,7 @@ impl Device {
                     .agreed
                     .insert(path.clone(), Known::Folder { entry });
             }
+            (Step::MoveThere(from), _) => self.move_there(&from, path, scan).await?,
             (Step::PublishNew, there) => self.send(path, scan, there).await?,
             (Step::Publish | Step::PublishConflict, Some(there)) => {
                 self.send(path, scan, Some(there)).await?;
@@ -580,6 +595,14 @@ impl Device {
             }
         }
         Err(SyncError::OtherKind)
+    }
+
+    /// The store's folder that a path is in.
+    async fn parent_there(&mut self, path: &RelPath) -> Result<EntryId, SyncError> {
+        match path.parent() {
+            Some(parent) => self.folder_there(&parent).await,
+            None => Ok(self.state.root.clone()),
+        }
     }
 
     /// The store's folder for a path, made if it is not there, with those it is in.

@@ -8,8 +8,8 @@
 //! | changed | publish as new: an edit wins over a deletion | publish | publish: the store makes it a conflict copy |
 
 use crate::domain::{ChunkHash, EntryId, Kind};
-use crate::local::Known;
 use crate::local::state::RemoteEntry;
+use crate::local::{Known, RelPath};
 
 /// What the scan found at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Here {
 }
 
 /// What to do. In the order in which a round does them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Nothing.
     Leave,
@@ -41,6 +41,9 @@ pub enum Step {
     MakeFolderThere,
     /// Make the folder here.
     MakeFolderHere,
+    /// It was at this path before: rename or move it in the store. Two paths decide on this, not one: see
+    /// [`super::rename`].
+    MoveThere(RelPath),
     /// Publish it as a new file.
     PublishNew,
     /// Publish it over the version it was made from.

@@ -57,10 +57,7 @@ impl Device {
         };
         let target = match &there {
             None => Target::New {
-                parent: match path.parent() {
-                    Some(parent) => self.folder_there(&parent).await?,
-                    None => self.state.root.clone(),
-                },
+                parent: self.parent_there(path).await?,
                 name: path.name().to_owned(),
             },
             Some((id, entry)) => {
@@ -103,11 +100,7 @@ impl Device {
                 self.report.conflicts.push((path.to_string(), entry.name));
                 Ok(())
             }
-            // Somebody made the same file a moment ago: the next round meets it.
-            Publication::NameTaken(taken) if taken.name == path.name() => {
-                Err(LocalError::Busy(path.to_string()).into())
-            }
-            Publication::NameTaken(taken) => Err(SyncError::Collision(taken.name)),
+            Publication::NameTaken(taken) => Err(SyncError::taken(taken, path)),
             Publication::Incomplete { .. } | Publication::Expired | Publication::UsedFor(_) => {
                 Err(SyncError::Transfer("sent"))
             }
