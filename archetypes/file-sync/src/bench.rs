@@ -31,11 +31,11 @@ fn bench_args(command: Command) -> Command {
             .help(help)
     };
     command
-        .arg(number("size", "MIB", "128", "How much is chunked"))
+        .arg(number("size", "MIB", "512", "How much is chunked"))
         .arg(number(
             "runs",
             "N",
-            "20",
+            "10",
             "How often each is measured; the best counts",
         ))
         .arg(number(

@@ -42,8 +42,8 @@ impl Sizes {
     ///
     /// FastCDC does not look at the bytes below the minimum, so cutting costs a fifth of what it would
     /// cost without one, and hashing is nearly all there is to do. The price is paid by those who insert a
-    /// lot at once: what is behind it is cut as before after some three chunks, and with a minimum of half the
-    /// average after two. One byte inserted sends one chunk, or two, either way.
+    /// lot at once: what follows is cut as before after three or four chunks, and would be after two with a
+    /// minimum of half the average. One byte inserted sends one chunk either way, or two if it was at a cut.
     pub const DEFAULT: Self = Self {
         min: 256 << 10,
         average: 256 << 10,
@@ -219,8 +219,7 @@ struct Turn<'a, R> {
     ended: bool,
 }
 
-/// How much is read at once. Larger copies go past the CPU's caches, and what is cut and hashed next
-/// should be in them: this made cutting a third faster than reading four megabytes at once.
+/// How much is read at once: what stays in the CPU's caches. Larger copies go past them.
 const READ: usize = 64 << 10;
 
 impl<R: Read> Turn<'_, R> {

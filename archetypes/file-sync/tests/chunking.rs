@@ -48,6 +48,23 @@ fn one_byte_inserted_into_a_64_mb_file_sends_a_few_chunks_at_most() {
 }
 
 #[test]
+fn what_follows_a_long_insertion_is_cut_as_before_after_a_few_chunks() {
+    let bytes = random(5, 32 << 20);
+    let before = chunked(&bytes);
+    let places = 20;
+    let sent: usize = (0..places)
+        .map(|place| {
+            let mut after = bytes.clone();
+            let at = place * bytes.len() / places;
+            after.splice(at..at, random(6 + place as u64, 100_000));
+            to_send(&before, &chunked(&after)).0
+        })
+        .sum();
+    let mean = sent as f64 / places as f64;
+    assert!((1.0..5.0).contains(&mean), "{mean} chunks");
+}
+
+#[test]
 fn blocks_of_a_fixed_size_would_all_be_sent_again() {
     let fixed = |bytes: &[u8]| {
         let blocks = bytes.chunks(256 << 10).map(ChunkRef::of);
