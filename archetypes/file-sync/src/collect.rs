@@ -25,7 +25,6 @@ use crate::domain::{
     SessionStatus, UploadSession, check_id,
 };
 use crate::items::{ContentChunk, version_key};
-use crate::start_upload::PLACES;
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Delete, Put, ReturnValue, TransactWriteItem, Update,
@@ -250,19 +249,14 @@ impl FileSync {
             .map_err(CloudError::bug)?;
         let mut all = vec![TransactWriteItem::builder().condition_check(check).build()];
         all.extend(items);
-        let names: Vec<&'static str> = std::iter::once("epoch")
-            .chain(PLACES.iter().copied())
-            .take(all.len())
-            .collect();
-        match self.transact_in_turn(&names, all).await? {
+        match self.transact_in_turn(&["epoch", "item"], all).await? {
             Transaction::Committed(_) => Ok(Vec::new()),
             Transaction::Cancelled(cancelled) if cancelled.failed("epoch").is_some() => {
                 Err(FileSyncError::Superseded)
             }
+            // The epoch has the first place.
             Transaction::Cancelled(cancelled) => {
-                let place = |name: &&str| PLACES.iter().position(|place| place == name);
-                let failed = cancelled.failed.iter();
-                Ok(failed.filter_map(|(name, _)| place(name)).collect())
+                Ok(cancelled.places.iter().map(|place| place - 1).collect())
             }
         }
     }

@@ -15,7 +15,6 @@ use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem, Update};
 use cloud::item::{n, s};
 use cloud::{CloudError, Guard, Guarded, Transaction};
-use std::collections::HashMap;
 
 /// An upload that can go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -294,22 +293,17 @@ impl FileSync {
                 .map_err(CloudError::bug)?;
             items.push(TransactWriteItem::builder().update(update).build());
         }
-        // Refusals are told by name, and names are known beforehand: one for each place.
-        let names: Vec<&'static str> = std::iter::once("session")
-            .chain(PLACES.iter().copied())
-            .take(items.len())
-            .collect();
-        match self.transact_in_turn(&names, items).await? {
+        match self.transact_in_turn(&["session", "chunk"], items).await? {
             Transaction::Committed(_) => Ok(Pinned::All),
             Transaction::Cancelled(cancelled) if cancelled.failed("session").is_some() => {
                 Ok(Pinned::Ended)
             }
+            // The session has the first place.
             Transaction::Cancelled(cancelled) => {
-                let places: HashMap<&str, &ChunkHash> =
-                    PLACES.iter().copied().zip(hashes).collect();
-                let failed = cancelled.failed.iter();
-                let gone = failed.filter_map(|(name, _)| places.get(name).map(|hash| **hash));
-                Ok(Pinned::Gone(gone.collect()))
+                let places = cancelled.places.iter();
+                Ok(Pinned::Gone(
+                    places.map(|place| hashes[place - 1]).collect(),
+                ))
             }
         }
     }
@@ -345,22 +339,4 @@ enum Pinned {
 fn resume_key(actor: &Actor, device: &str, fingerprint: &ChunkHash) -> String {
     let Actor { tenant, user } = actor;
     format!("{tenant}#{user}#{device}#{fingerprint}")
-}
-
-/// Names for the places of a transaction.
-pub(crate) const PLACES: [&str; 99] = places();
-
-const fn places() -> [&'static str; 99] {
-    const ALL: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839\
-                       40414243444546474849505152535455565758596061626364656667686970717273747576777879\
-                       80818283848586878889909192939495969798";
-    let mut places = [""; 99];
-    let mut at = 0;
-    while at < 99 {
-        let (_, rest) = ALL.split_at(2 * at);
-        let (place, _) = rest.split_at(2);
-        places[at] = place;
-        at += 1;
-    }
-    places
 }

@@ -195,7 +195,7 @@ impl FileSync {
                 .map_err(CloudError::bug)?;
             items.push(TransactWriteItem::builder().update(update).build());
         }
-        let stored = self.transact_in_turn(&["session"], items).await?;
+        let stored = self.transact_in_turn(&["session", "chunk"], items).await?;
         Ok(matches!(stored, Transaction::Committed(_)))
     }
 

@@ -3,7 +3,8 @@
 
 mod drive;
 
-use chaos::{Deaf, Tokenless, World};
+use chaos::{Conflicts, Deaf, LoseAnswer, Tokenless, World};
+use cloud::tap::Request;
 use drive::*;
 use file_sync::domain::{DELETED_KEPT, SESSION_KEPT, SESSION_LASTS, fingerprint};
 use file_sync::{
@@ -285,7 +286,8 @@ async fn a_publication_whose_answer_was_lost_is_a_success() {
     let file = drive.file(&alice, &ROOT(), "a.txt", &["one"]).await;
     let id = drive.upload(&alice, "laptop", &["two"]).await;
     let _tokenless = drive.cloud().tap().install(Arc::new(Tokenless));
-    let lost = Arc::new(LoseFirstAnswer::default());
+    let transaction = |request: &Request| request.operation == "TransactWriteItems";
+    let lost = Arc::new(LoseAnswer::to_first(transaction));
     let _installed = drive.cloud().tap().install(lost.clone());
     let published = drive
         .sync
@@ -296,8 +298,61 @@ async fn a_publication_whose_answer_was_lost_is_a_success() {
         matches!(published, Publication::Published { version: 2, .. }),
         "it is no conflict with itself: {published:?}"
     );
-    assert!(lost.sent() > 1, "it was sent again");
+    assert!(lost.seen() > 1, "it was sent again");
     assert_eq!(drive.versions().await.len(), 2);
+    drive.invariants().await.unwrap();
+}
+
+/// DynamoDB cancels a transaction while another one has one of its items. Whoever comes again gets through:
+/// with an upload that pins what is there and stores what is not, a publication, and a collection.
+#[tokio::test]
+async fn a_conflict_with_another_transaction_is_tried_again() {
+    let drive = open().await;
+    let alice = drive.alice();
+    drive.file(&alice, &ROOT(), "a.txt", &["one"]).await;
+    let in_the_way = || {
+        let conflicts = Arc::new(Conflicts::on("TransactWriteItems", 2));
+        (drive.cloud().tap().install(conflicts.clone()), conflicts)
+    };
+    let (plan, pinning) = in_the_way();
+    let pieces = ["one", "two"];
+    let started = drive
+        .sync
+        .start_upload(&alice, "laptop", &request(&pieces))
+        .await
+        .unwrap();
+    assert_eq!(
+        (started.missing.as_slice(), pinning.left()),
+        (&[chunk("two")][..], 0)
+    );
+    drop(plan);
+    let id = &started.session.session_id;
+    drive.stage(id, &chunk("two").hash, "two").await;
+    let (plan, storing) = in_the_way();
+    let confirmed = drive
+        .sync
+        .confirm_chunks(&alice, id, &[chunk("two").hash])
+        .await
+        .unwrap();
+    assert_eq!((confirmed[0].1, storing.left()), (Confirmed::Present, 0));
+    drop(plan);
+    let (plan, publishing) = in_the_way();
+    let published = drive.sync.publish(&alice, id, &new("b.txt")).await.unwrap();
+    assert!(matches!(
+        published,
+        Publication::Published { version: 1, .. }
+    ));
+    assert_eq!(publishing.left(), 0);
+    drop(plan);
+    drive.upload(&alice, "laptop", &["never published"]).await;
+    later(&drive, SESSION_LASTS);
+    let (_plan, collecting) = in_the_way();
+    let done = drive
+        .sync
+        .garbage_collect(&drive.tenant, false)
+        .await
+        .unwrap();
+    assert_eq!((done.condemned.len(), collecting.left()), (1, 0));
     drive.invariants().await.unwrap();
 }
 

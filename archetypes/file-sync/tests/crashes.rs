@@ -5,7 +5,7 @@
 
 mod drive;
 
-use chaos::{CrashSweep, Swept, Tokenless, World};
+use chaos::{CrashSweep, LoseAnswer, Swept, Tokenless, World};
 use drive::client::*;
 use drive::*;
 use file_sync::domain::{DELETED_KEPT, SESSION_LASTS};

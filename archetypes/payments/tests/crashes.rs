@@ -4,7 +4,7 @@
 
 mod shop;
 
-use chaos::{CrashSweep, Swept, Tokenless, World};
+use chaos::{CrashSweep, LoseAnswer, Swept, Tokenless, World};
 use cloud::item::shard_of;
 use payments::deliver_webhook::DELIVERY_LEASE_MS;
 use payments::domain::{IntentStatus, Movement};

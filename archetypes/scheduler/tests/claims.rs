@@ -3,7 +3,7 @@
 
 mod office;
 
-use chaos::World;
+use chaos::{LoseAnswer, Tokenless, World};
 use chrono::{DateTime, TimeZone, Utc};
 use chrono_tz::Tz;
 use cloud::tap::{Call, Plan, Request, Verdict};
@@ -352,32 +352,8 @@ async fn lost_queues_are_rebuilt_from_the_table() {
     assert_eq!(done, [id("begun", 0), id("job", 0)]);
 }
 
-/// Loses the answer to the first call of this shape.
-struct LoseAnswer {
-    shape: &'static str,
-    lost: AtomicUsize,
-}
-
-impl Plan for LoseAnswer {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let ours = request.shape() == self.shape && self.lost.fetch_add(1, Ordering::SeqCst) == 0;
-        Box::pin(async move {
-            match ours {
-                true => Verdict::LoseAnswer,
-                false => Verdict::Pass,
-            }
-        })
-    }
-}
-
 #[tokio::test]
 async fn a_lost_answer_is_recognized_as_ones_own_success() {
-    let lose = |shape| {
-        Arc::new(LoseAnswer {
-            shape,
-            lost: AtomicUsize::new(0),
-        })
-    };
     for (shape, overlap) in [
         (
             "TransactWriteItems [Put jobs if, Put executions if]",
@@ -398,8 +374,9 @@ async fn a_lost_answer_is_recognized_as_ones_own_success() {
         ),
     ] {
         let office = open().await;
-        let plan = lose(shape);
-        let installed = office.cloud().tap().install(plan.clone());
+        let plan = Arc::new(LoseAnswer::to_first(move |call| call.shape() == shape));
+        let tap = office.cloud().tap();
+        let installed = (tap.install(Arc::new(Tokenless)), tap.install(plan.clone()));
         office
             .scheduler
             .create_job(NewJob {
@@ -416,10 +393,7 @@ async fn a_lost_answer_is_recognized_as_ones_own_success() {
             "{shape}"
         );
         drop(installed);
-        assert!(
-            plan.lost.load(Ordering::SeqCst) > 1,
-            "{shape} was never sent again"
-        );
+        assert!(plan.seen() > 1, "{shape} was never sent again");
         assert_eq!(office.starts(), [(id("job", 0), 1)], "{shape}");
         office.invariants("job").await.unwrap();
     }
@@ -1093,17 +1067,13 @@ async fn a_redrive_whose_answer_is_lost_knows_its_own_work() {
     .await;
     office.diary.lock().unwrap().fails = 1;
     office.live(1).await;
-    let lost = Arc::new(LoseAnswer {
-        shape: "UpdateItem executions if",
-        lost: AtomicUsize::new(0),
-    });
-    let plan = office.cloud().tap().install(lost.clone());
+    let update = |call: &Request| call.shape() == "UpdateItem executions if";
+    let lost = Arc::new(LoseAnswer::to_first(update));
+    let tap = office.cloud().tap();
+    let plan = (tap.install(Arc::new(Tokenless)), tap.install(lost.clone()));
     let redriven = office.scheduler.redrive(1).await.unwrap();
     drop(plan);
-    assert!(
-        lost.lost.load(Ordering::SeqCst) > 1,
-        "it was never sent again"
-    );
+    assert!(lost.seen() > 1, "it was never sent again");
     let execution_id = id("job", 0);
     assert_eq!(redriven, [Redriven::Runnable { execution_id }]);
     office.work_all("w").await;

@@ -3,14 +3,12 @@
 
 mod shelf;
 
-use chaos::{Conflicts, Deaf, Tokenless, race};
-use cloud::tap::{Plan, Request, Verdict};
-use futures::future::BoxFuture;
+use chaos::{Conflicts, Deaf, LoseAnswer, Tokenless, race};
+use cloud::tap::Request;
 use proptest::prelude::*;
 use shelf::{CURSOR_KEY, Shelf, content, empty, name, with_rust, with_tagged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tagging::domain::{Position, normalize};
 use tagging::items::Edge;
@@ -92,20 +90,8 @@ async fn versions_go_on_when_a_tag_comes_back() {
 }
 
 /// Loses the answer to the first write.
-#[derive(Default)]
-struct LoseOne(AtomicBool);
-
-impl Plan for LoseOne {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let lost = request.is_write() && !self.0.swap(true, Ordering::SeqCst);
-        Box::pin(async move {
-            if lost {
-                Verdict::LoseAnswer
-            } else {
-                Verdict::Pass
-            }
-        })
-    }
+fn lose_one() -> Arc<LoseAnswer> {
+    Arc::new(LoseAnswer::to_first(Request::is_write))
 }
 
 #[tokio::test]
@@ -113,7 +99,7 @@ async fn a_write_whose_answer_was_lost_knows_its_own_work() {
     let shelf = empty().await;
     let tap = shelf.tagging.cloud().tap();
     let _tokenless = tap.install(Arc::new(Tokenless));
-    let lost = || tap.install(Arc::new(LoseOne::default()));
+    let lost = || tap.install(lose_one());
 
     let losing = lost();
     assert!(matches!(shelf.create("rust", 2).await, Created::Now(_)));
@@ -768,7 +754,7 @@ async fn repair_survives_conflicts_and_lost_answers() {
     let tap = shelf.tagging.cloud().tap();
     let _tokenless = tap.install(Arc::new(Tokenless));
     let conflicts = tap.install(Arc::new(Conflicts::on("TransactWriteItems", 3)));
-    let losing = tap.install(Arc::new(LoseOne::default()));
+    let losing = tap.install(lose_one());
     assert_eq!(sorted(shelf.repair().await), sorted(expected));
     drop((conflicts, losing));
     shelf.invariants().await.unwrap();

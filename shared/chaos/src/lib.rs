@@ -31,7 +31,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
-pub use refusals::{Conflicts, Deaf, Tokenless, conflict};
+pub use refusals::{Conflicts, Deaf, LoseAnswer, Tokenless, conflict};
 pub use weaken::{Weaken, breaks};
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so

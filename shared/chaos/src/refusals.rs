@@ -1,4 +1,4 @@
-//! Two answers that the embedded services never give by themselves, and one that hides what a test looks for.
+//! Answers that the embedded services never give by themselves, and one that hides what a test looks for.
 
 use cloud::tap::{Plan, Request, Verdict};
 use futures::future::BoxFuture;
@@ -12,6 +12,57 @@ pub struct Deaf;
 impl Plan for Deaf {
     fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
         let lost = request.is_write();
+        Box::pin(async move {
+            if lost {
+                Verdict::LoseAnswer
+            } else {
+                Verdict::Pass
+            }
+        })
+    }
+}
+
+/// A plan that loses one answer: to the so-manieth of the calls it is about. What was asked for is done, and
+/// the SDK asks again. Install [`Tokenless`] before it.
+pub struct LoseAnswer {
+    number: usize,
+    about: Box<dyn Fn(&Request) -> bool + Send + Sync>,
+    seen: AtomicUsize,
+}
+
+impl LoseAnswer {
+    /// The answer to the first call that this is true of.
+    pub fn to_first(about: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            number: 1,
+            about: Box::new(about),
+            seen: AtomicUsize::new(0),
+        }
+    }
+
+    /// The answer to the call of this number, counted from 1.
+    pub fn to_call(number: usize) -> Self {
+        Self {
+            number,
+            ..Self::to_first(|_| true)
+        }
+    }
+
+    /// How many of these calls were made, the lost one and its repetitions among them.
+    pub fn seen(&self) -> usize {
+        self.seen.load(Ordering::SeqCst)
+    }
+
+    /// Whether it came to that.
+    pub fn was_lost(&self) -> bool {
+        self.seen() >= self.number
+    }
+}
+
+impl Plan for LoseAnswer {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let lost =
+            (self.about)(request) && self.seen.fetch_add(1, Ordering::SeqCst) + 1 == self.number;
         Box::pin(async move {
             if lost {
                 Verdict::LoseAnswer
@@ -85,11 +136,15 @@ impl Plan for Conflicts {
 
 /// What DynamoDB says to a call whose items another transaction has at that moment.
 pub fn conflict(request: &Request) -> Verdict {
-    let reasons = vec![json!({"Code": "TransactionConflict"}); request.targets.len()];
+    // The last item only, the one that is easily forgotten.
+    let mut reasons = vec![json!({"Code": "None"}); request.targets.len().max(1)];
+    if let Some(last) = reasons.last_mut() {
+        *last = json!({"Code": "TransactionConflict"});
+    }
     let body = if request.operation.starts_with("Transact") {
         json!({
             "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-            "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
+            "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [None, TransactionConflict]",
             "CancellationReasons": reasons,
         })
     } else {

@@ -186,6 +186,8 @@ pub enum Transaction<T> {
 pub struct Cancellation {
     /// The name of every item whose condition was false, with the item as it was.
     pub failed: Vec<(&'static str, Option<Item>)>,
+    /// Where these stand in the transaction, counted from 0.
+    pub places: Vec<usize>,
 }
 
 impl Cancellation {
@@ -202,7 +204,7 @@ impl Cancellation {
 /// Turns the SDK's answer to a transaction into a [`Transaction`].
 pub trait GuardedTransaction<T> {
     /// `names` are the items of the transaction in the order they were given. DynamoDB reports
-    /// its reasons in that order and by no other name.
+    /// its reasons in that order and by no other name. Items beyond the last name share it.
     fn guarded(self, names: &[&'static str]) -> Result<Transaction<T>, CloudError>;
 }
 
@@ -217,10 +219,12 @@ impl<T> GuardedTransaction<T> for Result<T, SdkError<TransactWriteItemsError>> {
         else {
             return Err(error.into());
         };
-        let reasons = cancelled.cancellation_reasons();
+        let last = names.last().copied().unwrap_or("item");
         let because = |code: &str| -> Vec<_> {
-            std::iter::zip(names, reasons)
-                .filter(|(_, reason)| reason.code() == Some(code))
+            let reasons = cancelled.cancellation_reasons().iter().enumerate();
+            let found = reasons.filter(|(_, reason)| reason.code() == Some(code));
+            found
+                .map(|(place, reason)| (place, *names.get(place).unwrap_or(&last), reason))
                 .collect()
         };
         // A false condition is a fact about the data. It outranks a conflict or a throttle on
@@ -228,18 +232,16 @@ impl<T> GuardedTransaction<T> for Result<T, SdkError<TransactWriteItemsError>> {
         let failed = because("ConditionalCheckFailed");
         if !failed.is_empty() {
             return Ok(Transaction::Cancelled(Cancellation {
+                places: failed.iter().map(|(place, ..)| *place).collect(),
                 failed: failed
                     .into_iter()
-                    .map(|(name, reason)| (*name, reason.item.clone()))
+                    .map(|(_, name, reason)| (name, reason.item.clone()))
                     .collect(),
             }));
         }
-        let say = |found: Vec<(&&'static str, _)>| {
-            found
-                .iter()
-                .map(|(name, _)| **name)
-                .collect::<Vec<_>>()
-                .join(", ")
+        let say = |found: Vec<(usize, &'static str, _)>| {
+            let names: Vec<_> = found.iter().map(|(_, name, _)| *name).collect();
+            names.join(", ")
         };
         let conflicts = because("TransactionConflict");
         if !conflicts.is_empty() {

@@ -87,7 +87,8 @@ impl Cloud {
         Err(CloudError::Throttled("keys were left unprocessed".into()))
     }
 
-    /// Sends a transaction. `names` are its items in order: a refusal tells them by name.
+    /// Sends a transaction. `names` are its items in order: a refusal tells them by name. Those beyond the
+    /// last name share it, and are told apart by their places.
     pub async fn transact(
         &self,
         names: &[&'static str],

@@ -196,37 +196,3 @@ impl Drive {
         none("objects", objects.difference(&named).cloned().collect())
     }
 }
-
-/// Loses the answer to the n-th call, counting from one, and to no other.
-pub struct LoseAnswer {
-    call: usize,
-    seen: std::sync::atomic::AtomicUsize,
-}
-
-impl LoseAnswer {
-    pub fn to_call(call: usize) -> Self {
-        Self {
-            call,
-            seen: Default::default(),
-        }
-    }
-
-    pub fn was_lost(&self) -> bool {
-        self.seen.load(std::sync::atomic::Ordering::SeqCst) >= self.call
-    }
-}
-
-impl cloud::tap::Plan for LoseAnswer {
-    fn before<'a>(
-        &'a self,
-        _: &'a cloud::tap::Request,
-    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
-        let seen = self.seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
-        Box::pin(async move {
-            match seen == self.call {
-                true => cloud::tap::Verdict::LoseAnswer,
-                false => cloud::tap::Verdict::Pass,
-            }
-        })
-    }
-}

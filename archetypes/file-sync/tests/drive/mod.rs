@@ -57,34 +57,6 @@ pub fn another_on(cloud: Cloud) -> Drive {
     }
 }
 
-/// A plan that loses the first answer to a transaction. Install `chaos::Tokenless` before it.
-#[derive(Default)]
-pub struct LoseFirstAnswer(std::sync::atomic::AtomicUsize);
-
-impl LoseFirstAnswer {
-    /// How many transactions were sent.
-    pub fn sent(&self) -> usize {
-        self.0.load(std::sync::atomic::Ordering::SeqCst)
-    }
-}
-
-impl cloud::tap::Plan for LoseFirstAnswer {
-    fn before<'a>(
-        &'a self,
-        request: &'a cloud::tap::Request,
-    ) -> futures::future::BoxFuture<'a, cloud::tap::Verdict> {
-        Box::pin(async move {
-            let transaction = request.operation == "TransactWriteItems";
-            let order = std::sync::atomic::Ordering::SeqCst;
-            if transaction && self.0.fetch_add(1, order) == 0 {
-                cloud::tap::Verdict::LoseAnswer
-            } else {
-                cloud::tap::Verdict::Pass
-            }
-        })
-    }
-}
-
 /// The upload of these pieces, each a chunk.
 pub fn request(pieces: &[&str]) -> UploadRequest {
     let Chunked {
