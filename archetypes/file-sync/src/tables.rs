@@ -158,7 +158,7 @@ pub const CHUNKS: Table = Table {
         attribute("length", "61440", "how many bytes"),
         attribute(
             "blob_key",
-            "acme/blobs/session-0001/2c26…",
+            "acme/blobs/session-0001/LCa0…",
             "where the bytes are; a name is never used twice",
         ),
         attribute("stored_at", "1767225600000", "epoch ms"),
@@ -374,7 +374,7 @@ pub const GARBAGE: Table = Table {
         attribute("tenant", "acme", "whose"),
         attribute(
             "blob_key",
-            "acme/blobs/session-0001/2c26…",
+            "acme/blobs/session-0001/LCa0…",
             "the object to delete",
         ),
         attribute("epoch", "12", "by which collection"),

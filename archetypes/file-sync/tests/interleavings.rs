@@ -8,7 +8,8 @@ use cloud::item::{n, s};
 use drive::*;
 use file_sync::domain::SESSION_LASTS;
 use file_sync::{
-    Created, Deletion, EntryId, FileSync, FileSyncError, Moved, Permission, Publication, Target,
+    Confirmed, Created, Deletion, EntryId, FileSync, FileSyncError, Moved, Permission, Publication,
+    Target,
 };
 use std::time::Duration;
 
@@ -491,6 +492,113 @@ async fn a_session_is_published_or_expired_and_never_both_at_any_call_of_a_publi
             collect(&drive.beside(), &drive).await
         });
     ends(&all_orders(actors).await, &PUBLISHED_OR_EXPIRED);
+}
+
+/// An upload that has sent "old" because it was missing then. By now somebody else has brought it, whom
+/// nobody remembers.
+async fn sent() -> Drive {
+    let drive = unneeded().await;
+    let (alice, sync) = (drive.alice(), drive.beside());
+    let table = drive.cloud().names().table("chunks");
+    let key = [
+        ("tenant_shard".to_owned(), s(format!("{}#0", drive.tenant))),
+        ("hash".to_owned(), s(chunk("old").hash.to_string())),
+    ];
+    let dynamodb = drive.cloud().beside_tap().dynamodb().clone();
+    let taken = dynamodb
+        .delete_item()
+        .table_name(&table)
+        .set_key(Some(key.into()))
+        .return_values(aws_sdk_dynamodb::types::ReturnValue::AllOld)
+        .send()
+        .await
+        .unwrap();
+    let started = sync
+        .start_upload(&alice, "laptop", &request(&["old"]))
+        .await;
+    let id = started.unwrap().session.session_id;
+    drive.stage(&id, &chunk("old").hash, "old").await;
+    let put = dynamodb.put_item().table_name(&table);
+    put.set_item(taken.attributes).send().await.unwrap();
+    drive
+}
+
+/// The same, so long ago that a collector may end it.
+async fn sent_long_ago() -> Drive {
+    let drive = sent().await;
+    let clock = drive.cloud().clock();
+    clock.advance(Duration::from_millis(SESSION_LASTS as u64));
+    drive
+}
+
+/// Confirms what was sent through `sync`, then publishes in one go.
+async fn confirm_and_publish(sync: &FileSync, drive: &Drive) -> Told {
+    let (alice, old) = (drive.alice(), [chunk("old").hash]);
+    let id = of_laptop(&drive.sessions().await);
+    match sync.confirm_chunks(&alice, &id, &old).await {
+        Err(FileSyncError::NotFound("upload")) => return "was ended".into(),
+        // Ended as well, and what was sent is cleared away.
+        Ok(confirmed) if confirmed[0].1 == Confirmed::NotUploaded => {}
+        confirmed => assert_eq!(confirmed.unwrap()[0].1, Confirmed::Present),
+    }
+    word(drive.beside().publish(&alice, &id, &new("a.txt")).await)
+}
+
+fn confirmed_at_once(actors: Interleave<Drive, Told>) -> Interleave<Drive, Told> {
+    actors.actor("uploader", |drive| async move {
+        turn(&drive).await;
+        confirm_and_publish(&drive.beside(), &drive).await
+    })
+}
+
+fn confirmed_by_calls(actors: Interleave<Drive, Told>) -> Interleave<Drive, Told> {
+    let actors = actors.actor("uploader", |drive| async move {
+        confirm_and_publish(&drive.sync, &drive).await
+    });
+    actors.actor("collector", |drive| async move {
+        turn(&drive).await;
+        let beside = drive.beside();
+        let decided = beside.condemn_unneeded(&drive.tenant, false).await;
+        let (mut done, gone) = decided.unwrap();
+        turn(&drive).await;
+        let cleared = beside.clear_away(&drive.tenant, &gone, &mut done).await;
+        cleared.unwrap();
+        format!("took {}", done.condemned.len())
+    })
+}
+
+const KEPT_OR_STORED_ANEW: [&str; 2] = [
+    "uploader made version 1, collector took 0",
+    "uploader made version 1, collector took 1",
+];
+
+#[tokio::test]
+async fn a_chunk_that_is_confirmed_is_there_at_any_call_of_a_collection() {
+    let actors = decider(confirmed_at_once(Interleave::of(sent)));
+    ends(&all_orders(actors).await, &KEPT_OR_STORED_ANEW);
+    let actors = decider(confirmed_at_once(Interleave::of(sent_long_ago)));
+    ends(
+        &all_orders(actors).await,
+        &[
+            "uploader made version 1, collector took 0",
+            "uploader was ended, collector took 1",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_chunk_that_is_confirmed_is_there_at_any_call_of_its_confirmation() {
+    let actors = confirmed_by_calls(Interleave::of(sent));
+    ends(&all_orders(actors).await, &KEPT_OR_STORED_ANEW);
+    let actors = confirmed_by_calls(Interleave::of(sent_long_ago));
+    ends(
+        &all_orders(actors).await,
+        &[
+            "uploader came too late, collector took 1",
+            "uploader made version 1, collector took 0",
+            "uploader was ended, collector took 1",
+        ],
+    );
 }
 
 fn whole_upload(actors: Interleave<Drive, Told>) -> Interleave<Drive, Told> {
