@@ -9,7 +9,8 @@
 //!
 //! **The fingerprint of a file is the hash of its list of chunks**, not a second hash over all bytes:
 //! equal lists are equal files, the second hash could not be computed in parallel, and the cost is nothing.
-//! The same bytes cut by other [`Sizes`] have another fingerprint; that costs a version, never an answer.
+//! The same bytes cut by other [`Sizes`] have another fingerprint, so what is known is compared along its own
+//! cuts ([`Chunker::is`]).
 //!
 //! **Memory**: threads take turns to read and cut a few megabytes, and each hashes what it has cut while the
 //! next one reads. So a file of any size takes [`Chunker::memory`]: 4 MiB for each core, and 1 MiB more. No
@@ -173,6 +174,25 @@ impl Chunker {
         done.sort_unstable_by_key(|hashed| hashed.number);
         let chunks = done.into_iter().flat_map(|hashed| hashed.chunks);
         Ok(Chunked::of(chunks.collect()))
+    }
+
+    /// Whether this is what those chunks make, whoever cut them: devices may cut in other places.
+    pub fn is(&self, mut source: impl Read, chunks: &[ChunkRef]) -> io::Result<bool> {
+        let mut bytes = Vec::new();
+        for chunk in chunks {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            bytes.resize(chunk.length as usize, 0);
+            match source.read_exact(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+                read => read?,
+            }
+            if ChunkRef::of(&bytes) != *chunk {
+                return Ok(false);
+            }
+        }
+        Ok(source.read(&mut [0])? == 0)
     }
 
     fn empty_batch(&self) -> Batch {

@@ -3,11 +3,11 @@
 
 use crate::bench::BENCH;
 use crate::domain::{Actor, Entry, EntryId, EntryStatus, FileVersion, Kind, Permission};
-use crate::sync::{Device, Report, Settings};
+use crate::sync::{Device, Report, Settings, SyncError};
 use crate::{FileSync, FileSyncError};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use cloud::{Backend, Cloud, Millis};
+use cloud::{Backend, Cloud, Millis, Options};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -86,14 +86,29 @@ fn kept() -> Arg {
         .long("data")
         .value_name("DIR")
         .value_parser(value_parser!(PathBuf))
-        .env("ARCHETYPES_DATA")
-        .help("Where the embedded store is kept");
+        .help("Where the embedded store is kept; ARCHETYPES_DATA says so, too");
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let shared = set("XDG_DATA_HOME").map(PathBuf::from);
-    let shared = shared.or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/share")));
-    match shared {
-        Some(shared) => arg.default_value(shared.join("archetypes/file-sync").into_os_string()),
+    let home = || Some(PathBuf::from(set("HOME")?).join(".local/share"));
+    let shared = || set("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+    let chosen = set("ARCHETYPES_DATA")
+        .or_else(|| Some(shared()?.join("archetypes/file-sync").into_os_string()));
+    match chosen {
+        Some(place) => arg.default_value(place),
         None => arg.required(true),
+    }
+}
+
+/// Elsewhere, too, a store that ends with the process would take with it what was just said to be safe.
+fn is_kept(backend: Backend, prefix: Option<&str>) -> Result<()> {
+    match backend {
+        Backend::Embedded => Ok(()),
+        Backend::Docker => bail!(
+            "the containers end with this process, and the store with them: use the embedded backend, or aws"
+        ),
+        Backend::Aws if prefix.is_some() => Ok(()),
+        Backend::Aws => bail!(
+            "say --prefix NAME: without one, what is created is removed when the command ends"
+        ),
     }
 }
 
@@ -171,6 +186,7 @@ fn ls_args(command: Command) -> Command {
             Arg::new("deleted")
                 .long("deleted")
                 .action(ArgAction::SetTrue)
+                .conflicts_with("entry")
                 .help("What was deleted and can be restored, everywhere below"),
         )
         .arg(
@@ -269,6 +285,11 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
     if !directory.is_dir() {
         bail!("{} is not a directory", directory.display());
     }
+    let prefix = args.get_one::<String>("prefix").cloned();
+    is_kept(
+        cloud.backend(),
+        prefix.or(Options::from_env()?.prefix).as_deref(),
+    )?;
     if cloud.backend() == Backend::Embedded {
         apart(&directory, args)?;
     }
@@ -290,22 +311,27 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
     let mut device = opening.await?;
     let every = args.get_one::<u64>("every").copied().unwrap_or(2);
     let watch = args.get_flag("watch");
-    let interrupted = tokio::signal::ctrl_c();
+    let interrupted = walkthrough::interrupted();
     tokio::pin!(interrupted);
     let mut first = true;
     let mut known_problems = Vec::new();
+    let mut known_error = String::new();
     loop {
         // Dropped where it stands: what is half-written goes with it, all else the next sync finds. What
         // it had done is written down.
         let synced = tokio::select! {
             synced = device.sync() => synced,
-            _ = &mut interrupted => {
+            () = &mut interrupted => {
                 progress.finish_and_clear();
                 device.save()?;
                 if watch {
                     return Ok(());
                 }
-                bail!("interrupted; what was synced stays, and the next sync goes on");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "interrupted; what was synced stays, and the next sync goes on"
+                );
+                return Err(walkthrough::Interrupted.into());
             }
         };
         progress.finish_and_clear();
@@ -323,10 +349,15 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
                     bail!("{count} not synced");
                 }
                 known_problems = report.problems;
+                known_error.clear();
             }
             // The store may be back the next time.
-            Err(error) if watch => {
-                let _ = writeln!(std::io::stderr(), "not synced: {error}");
+            Err(error) if watch && !matches!(error, SyncError::RemoteGone) => {
+                let error = error.to_string();
+                if error != known_error {
+                    let _ = writeln!(std::io::stderr(), "not synced: {error}");
+                }
+                known_error = error;
             }
             Err(error) => return Err(error.into()),
         }
@@ -336,7 +367,7 @@ async fn sync(cloud: Cloud, args: &ArgMatches) -> Result<()> {
         first = false;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(every)) => {}
-            _ = &mut interrupted => return Ok(()),
+            () = &mut interrupted => return Ok(()),
         }
         progress.reset();
     }
@@ -351,7 +382,7 @@ fn apart(directory: &Path, args: &ArgMatches) -> Result<()> {
     let (here, there) = (directory.canonicalize()?, store.canonicalize()?);
     if here.starts_with(&there) || there.starts_with(&here) {
         bail!(
-            "the store is kept in {}, and {} is to be synced: neither may be in the other; choose with --data",
+            "the store is kept in {}, and {} is to be synced: neither may be in the other; choose with --data, and remove the first if it was made just now",
             there.display(),
             here.display()
         );
@@ -657,6 +688,12 @@ async fn restore(cloud: Cloud, args: &ArgMatches) -> Result<String> {
     if args.get_flag("json") {
         return Ok(format!("{:#}\n", entry_json(&restored)));
     }
+    if restored.version == version {
+        return Ok(format!(
+            "'{}' has version {version} already; choose an older one with --version\n",
+            restored.name
+        ));
+    }
     Ok(format!(
         "'{}' has the content of version {version} again, as version {}\n",
         restored.name, restored.version
@@ -742,4 +779,19 @@ async fn gc(cloud: Cloud, args: &ArgMatches) -> Result<String> {
         )?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_ends_with_the_process_is_refused() {
+        assert!(is_kept(Backend::Embedded, None).is_ok());
+        assert!(is_kept(Backend::Aws, Some("mine")).is_ok());
+        for (backend, word) in [(Backend::Docker, "containers"), (Backend::Aws, "--prefix")] {
+            let refused = is_kept(backend, None).map_err(|error| error.to_string());
+            assert!(refused.is_err_and(|told| told.contains(word)));
+        }
+    }
 }

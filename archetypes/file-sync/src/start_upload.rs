@@ -14,7 +14,7 @@ use crate::items::{item_with, manifest_key};
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem, Update};
 use cloud::item::{n, s};
-use cloud::{CloudError, Guard, Guarded, Transaction};
+use cloud::{CloudError, Guard, Guarded, Millis, Transaction};
 
 /// An upload that can go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,23 +140,19 @@ impl FileSync {
         Ok(session.filter(fits))
     }
 
-    /// Gives an open session its time again and looks what is missing; none if it was ended meanwhile.
-    async fn go_on(
+    /// Gives an open session its time again, and says until when; none if it was ended meanwhile.
+    pub(crate) async fn extend(
         &self,
-        actor: &Actor,
-        session: UploadSession,
-        manifest: &Manifest,
-    ) -> Result<Option<Started>, FileSyncError> {
+        tenant: &str,
+        session_id: &str,
+    ) -> Result<Option<Millis>, FileSyncError> {
         let expires_at = self.now() + SESSION_LASTS;
         let extended = self
             .dynamodb()
             .update_item()
             .table_name(self.table("upload_sessions"))
-            .key(
-                "tenant_shard",
-                s(self.session_shard(&actor.tenant, &session.session_id)),
-            )
-            .key("session_id", s(&session.session_id))
+            .key("tenant_shard", s(self.session_shard(tenant, session_id)))
+            .key("session_id", s(session_id))
             .update_expression(EXTEND_UPDATE)
             .condition_expression(EXTEND_GUARD)
             .expression_attribute_names("#status", "status")
@@ -165,9 +161,23 @@ impl FileSync {
             .send()
             .await
             .guarded()?;
-        if let Guard::Failed(_) = extended {
+        Ok(match extended {
+            Guard::Passed(_) => Some(expires_at),
+            Guard::Failed(_) => None,
+        })
+    }
+
+    /// Gives an open session its time again and looks what is missing; none if it was ended meanwhile.
+    async fn go_on(
+        &self,
+        actor: &Actor,
+        session: UploadSession,
+        manifest: &Manifest,
+    ) -> Result<Option<Started>, FileSyncError> {
+        let extended = self.extend(&actor.tenant, &session.session_id).await?;
+        let Some(expires_at) = extended else {
             return Ok(None);
-        }
+        };
         let missing = self.pin(&actor.tenant, &session, manifest).await?;
         Ok(missing.map(|missing| Started {
             session: UploadSession {

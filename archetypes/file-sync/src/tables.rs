@@ -499,6 +499,7 @@ pub const ACTIONS: &[Action] = &[
             when: "each",
             sequence: &[
                 "GetItem upload_sessions",
+                "UpdateItem upload_sessions if *",
                 "PUT {url} *",
                 "(GetItem upload_sessions; BatchGetItem [Get chunks]; GetObject content/{key}; PutObject content/{key}; TransactWriteItems [ConditionCheck upload_sessions if, Update chunks]; DeleteObjects content) *",
             ],

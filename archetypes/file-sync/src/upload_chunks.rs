@@ -12,7 +12,7 @@
 //! against somebody who uploads again, with other bytes, after the check.
 
 use crate::create_folder::check_actor;
-use crate::domain::{ADDRESS_LASTS, Actor, ChunkHash, MAX_CHUNK, SessionStatus};
+use crate::domain::{ADDRESS_LASTS, Actor, ChunkHash, MAX_CHUNK, SESSION_LASTS, SessionStatus};
 use crate::items::{blob_key, staging_key};
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
@@ -57,7 +57,8 @@ const AT_ONCE: usize = 99;
 const PARALLEL: usize = 4;
 
 impl FileSync {
-    /// Addresses to upload these chunks to. Each takes the one content that has this hash.
+    /// Addresses to upload these chunks to. Each takes the one content that has this hash. Whoever asks is
+    /// still at work: when half its time is over, the session gets it again, so an upload may take days.
     pub async fn upload_addresses(
         &self,
         actor: &Actor,
@@ -67,6 +68,10 @@ impl FileSync {
         check_actor(actor)?;
         let session = self.own_session(actor, session_id).await?;
         if session.status != SessionStatus::Open {
+            return Err(FileSyncError::NotFound("upload"));
+        }
+        let half_over = self.now() + SESSION_LASTS / 2 > session.expires_at;
+        if half_over && self.extend(&actor.tenant, session_id).await?.is_none() {
             return Err(FileSyncError::NotFound("upload"));
         }
         let mut addresses = Vec::new();

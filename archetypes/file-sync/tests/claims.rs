@@ -1056,6 +1056,27 @@ async fn a_published_session_is_remembered_for_a_day_and_then_tidied_away() {
 }
 
 #[tokio::test]
+async fn an_upload_that_takes_days_is_not_ended_while_it_goes_on() {
+    let drive = open().await;
+    let (alice, sync) = (drive.alice(), &drive.sync);
+    let pieces = ["one", "two", "three", "four"];
+    let started = sync.start_upload(&alice, "laptop", &request(&pieces)).await;
+    let id = started.unwrap().session.session_id;
+    for piece in pieces {
+        later(&drive, SESSION_LASTS * 3 / 4);
+        let hash = [chunk(piece).hash];
+        sync.upload_addresses(&alice, &id, &hash).await.unwrap();
+        drive.stage(&id, &hash[0], piece).await;
+        sync.confirm_chunks(&alice, &id, &hash).await.unwrap();
+        let done = sync.garbage_collect(&drive.tenant, false).await.unwrap();
+        assert!(done.expired.is_empty() && done.condemned.is_empty());
+    }
+    let published = sync.publish(&alice, &id, &new("a.txt")).await.unwrap();
+    assert!(matches!(published, Publication::Published { .. }));
+    drive.invariants().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_expired_session_is_refused_and_one_that_is_resumed_is_not_expired() {
     let drive = open().await;
     let alice = drive.alice();

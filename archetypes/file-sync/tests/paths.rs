@@ -214,6 +214,30 @@ fn a_link_at_any_place_of_a_path_is_never_followed() {
     room.nothing_left_it();
 }
 
+/// What goes from a folder that was not yet listed to one that was, no listing has. It is not deleted.
+#[test]
+fn a_scan_that_something_moved_under_is_known_to_have_missed_it() {
+    let room = Room::new();
+    for name in ["early", "late"] {
+        fs::create_dir(room.at(name)).unwrap();
+    }
+    fs::write(room.at("late/x"), "x").unwrap();
+    // Long ago: two changes within a tick of the clock leave one time.
+    for name in ["early", "late", ""] {
+        let folder = fs::File::open(room.at(name)).unwrap();
+        folder.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let folder = room.open();
+    let found = scan(&folder, &BTreeMap::new(), &chunker());
+    assert!(found.found.contains_key(&path("late/x")) && found.is_whole(&folder));
+    fs::rename(room.at("late/x"), room.at("early/x")).unwrap();
+    assert!(!found.is_whole(&folder));
+    let found = scan(&folder, &BTreeMap::new(), &chunker());
+    assert!(found.is_whole(&folder));
+    fs::remove_dir(room.at("late")).unwrap();
+    assert!(!found.is_whole(&folder));
+}
+
 #[test]
 fn a_link_that_is_swapped_in_later_is_not_followed_either() {
     let room = Room::new();

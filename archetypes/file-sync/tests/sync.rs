@@ -5,11 +5,13 @@ mod devices;
 
 use chaos::{Faults, Tokenless};
 use cloud::item::{n, s};
+use cloud::tap::{Plan, Request, Verdict};
 use devices::{AtCall, Devices, settings};
 use file_sync::bench::noise;
 use file_sync::chunking::{Chunker, Sizes};
-use file_sync::sync::{Device, SyncError};
+use file_sync::sync::{Device, Settings, SyncError};
 use file_sync::{Created, EntryId, FileSync, Kind, tables};
+use futures::future::BoxFuture;
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -238,6 +240,112 @@ async fn a_file_that_is_renamed_here_and_deleted_there_stays() {
     assert_eq!(devices.tree(0), devices.tree(1));
     assert_eq!(devices.read(1, "dir/b.txt"), "two");
     assert_eq!(devices.read(0, "c.txt"), "two");
+}
+
+/// A device that cuts elsewhere has other fingerprints for the same bytes. That is no edit.
+#[tokio::test]
+async fn devices_that_cut_in_other_places_agree_on_the_same_bytes() {
+    let devices = Devices::new().await;
+    let other = || Settings {
+        sizes: Sizes {
+            min: 128,
+            average: 512,
+            max: 2048,
+        },
+        ..settings()
+    };
+    let sync = async |device: usize| {
+        let settings = [settings(), other()][device].clone();
+        let mut opened = devices.open_with(device, settings).await.unwrap();
+        opened.sync().await.unwrap()
+    };
+    devices.write(0, "file", noise(20_000));
+    sync(0).await;
+    sync(1).await;
+    for device in [0, 1, 0, 1] {
+        let report = sync(device).await;
+        assert!(report.is_idle(), "{device}: {report:?}");
+    }
+    // An edit is one, and a deletion goes through.
+    devices.write(1, "file", noise(20_001));
+    sync(1).await;
+    sync(0).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    fs::remove_file(devices.at(0, "file")).unwrap();
+    sync(0).await;
+    sync(1).await;
+    assert_eq!(devices.tree(1).len(), 0);
+}
+
+/// Both versions of "g.txt" are the laptop's, and it has never seen "f.txt": it is not made from them.
+#[tokio::test]
+async fn a_new_file_is_not_taken_for_an_edit_of_what_has_its_name_by_now() {
+    let devices = Devices::new().await;
+    devices.write(0, "g.txt", "important");
+    devices.settle().await;
+    rename(&devices, 1, "g.txt", "f.txt");
+    devices.sync(1).await;
+    devices.write(0, "f.txt", "another");
+    let report = devices.sync(0).await;
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    devices.settle().await;
+    assert_eq!(devices.read(1, "f.txt"), "important");
+    assert_eq!(
+        devices.read(1, "f (conflicted copy of laptop).txt"),
+        "another"
+    );
+}
+
+/// The same for a laptop that has lost its state, whose versions they all are.
+#[tokio::test]
+async fn a_device_that_lost_its_state_overwrites_nothing() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.sync(0).await;
+    devices.write(0, "a.txt", "two");
+    devices.settle().await;
+    fs::remove_dir_all(devices.at(0, ".file-sync")).unwrap();
+    devices.write(0, "a.txt", "three");
+    devices.settle().await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.read(0, "a.txt"), "two");
+    assert_eq!(
+        devices.read(0, "a (conflicted copy of laptop).txt"),
+        "three"
+    );
+}
+
+#[tokio::test]
+async fn a_folder_whose_file_could_not_be_deleted_does_not_come_back() {
+    let devices = Devices::new().await;
+    devices.write(0, "dir/a.txt", "one");
+    devices.settle().await;
+    fs::remove_dir_all(devices.at(0, "dir")).unwrap();
+    {
+        let deletion = |request: &Request| {
+            request.shape().contains("Delete names") && request.body.to_string().contains("a.txt")
+        };
+        let _down = devices.cloud.tap().install(Arc::new(Down(deletion)));
+        let report = devices.try_sync(0).await.unwrap();
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+    }
+    devices.settle().await;
+    assert!(devices.tree(0).is_empty() && devices.tree(1).is_empty());
+}
+
+/// No such call arrives.
+struct Down<F>(F);
+
+impl<F: Fn(&Request) -> bool + Send + Sync> Plan for Down<F> {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let down = (self.0)(request);
+        Box::pin(async move {
+            match down {
+                true => Verdict::LoseRequest,
+                false => Verdict::Pass,
+            }
+        })
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use cloud::{Backend, Clock, Cloud, Ids, Options, TEST_EPOCH};
 use serde_json::Value;
+use std::fmt;
 use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -318,7 +319,9 @@ async fn teardown(archetype: &Archetype, given: &ArgMatches) -> Result<End> {
     let options = options(given)?;
     match (options.backend, &options.data, &options.prefix) {
         (Backend::Embedded, None, _) => {
-            print("The embedded backend keeps nothing without --data: nothing to remove.\n")?;
+            print(
+                "Nothing to remove: without --data the embedded backend keeps nothing, but for commands whose --help names a place.\n",
+            )?;
             return Ok(End::Done);
         }
         (Backend::Docker, ..) => {
@@ -378,8 +381,24 @@ async fn own_command(archetype: &Archetype, own: &Own, given: &ArgMatches) -> Re
     if !lasting {
         remove(archetype, &cloud).await?;
     }
-    done
+    match done {
+        Err(error) if error.is::<Interrupted>() => Ok(End::Interrupted),
+        done => done,
+    }
 }
+
+/// An archetype's own command that was interrupted, has ended by itself, and has not done what it was asked
+/// for, ends with this: the process then ends as after Ctrl-C.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// What came of it, or nothing if Ctrl-C came first. `work` is then dropped where it stands.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
@@ -390,7 +409,7 @@ async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<
 }
 
 /// Ctrl-C, or a polite request to end.
-async fn interrupted() {
+pub async fn interrupted() {
     let ctrl_c = async {
         // Without a handler there is nothing to wait for, and the signal ends the process anyway.
         if tokio::signal::ctrl_c().await.is_err() {

@@ -35,7 +35,7 @@ pub use action::{Action, Calls};
 pub use archetype::{
     Archetype, Command, Machine, Resource, Share, Skew, Transition, Workload, share, step,
 };
-pub use cli::main;
+pub use cli::{Interrupted, interrupted, main};
 pub use futures::future::BoxFuture;
 pub use story::{Story, walk, walk_for_tests};
 pub use transcript::{Change, Entry, SeenCall, Step, Transcript};

@@ -13,6 +13,7 @@ use crate::domain::ChunkHash;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -33,6 +34,9 @@ pub enum LocalError {
     /// Something else than a file is there.
     #[error("'{0}' is not a plain file: it is not synced")]
     NotAFile(String),
+    /// Not within reach of a rename.
+    #[error("'{0}' is on another file system: it is not synced")]
+    Elsewhere(String),
     /// Written to while it was read.
     #[error("'{0}' is being written to; it is synced when that has ended")]
     Busy(String),
@@ -91,9 +95,20 @@ pub enum Kind {
     Folder,
     /// A link, a pipe, a device: not synced.
     Other,
+    /// On another file system: nothing can be swapped into it whole, and what is not there may only not be
+    /// mounted.
+    Elsewhere,
 }
 
 impl Kind {
+    /// What this is, for a directory on that file system.
+    fn on(file_system: u64, stat: &Stat) -> Self {
+        match file_system_of(stat) == file_system {
+            true => Self::of(stat),
+            false => Self::Elsewhere,
+        }
+    }
+
     fn of(stat: &Stat) -> Self {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Self::File(Stamp::of(stat)),
@@ -146,6 +161,7 @@ pub enum Put {
 /// The synced directory.
 pub struct Folder {
     root: OwnedFd,
+    file_system: u64,
     own: Arc<OwnedFd>,
     shown: PathBuf,
     durable: bool,
@@ -186,6 +202,7 @@ impl Folder {
             Err(TryLockError::Error(error)) => return Err(LocalError::at(&shown, error)),
         }
         let folder = Self {
+            file_system: file_system_of(&rustix::fs::fstat(&root).map_err(failed)?),
             root,
             own: Arc::new(own),
             shown: path.to_owned(),
@@ -245,12 +262,36 @@ impl Folder {
         Err(LocalError::Busy(path.to_string()))
     }
 
-    /// The names in a folder; `None` is the directory itself. Those that are no UTF-8 come as an error.
-    pub fn list(&self, path: Option<&RelPath>) -> Result<Vec<(Listed, Kind)>, LocalError> {
-        let shown = path.map_or(".", RelPath::as_str);
+    /// Whether a file that has this stamp has the content we knew, however it was cut.
+    pub fn still_is(
+        &self,
+        path: &RelPath,
+        stamp: Stamp,
+        known: &KnownFile,
+        chunker: &Chunker,
+    ) -> bool {
+        self.read(path).is_ok_and(|(file, now)| {
+            now == stamp && chunker.is(&file, &known.chunks).unwrap_or(false)
+        })
+    }
+
+    fn open_folder(&self, path: Option<&RelPath>) -> Result<OwnedFd, LocalError> {
         let names: Vec<&str> = path.map_or(Vec::new(), |path| path.names().collect());
-        let folder = self.reach(&names, shown)?;
+        self.reach(&names, path.map_or(".", RelPath::as_str))
+    }
+
+    /// What tells that no name came to a folder, or left it.
+    pub fn stamp_of_folder(&self, path: Option<&RelPath>) -> Result<Stamp, LocalError> {
+        stamp_of_folder(&self.open_folder(path)?, path.map_or(".", RelPath::as_str))
+    }
+
+    /// The names in a folder; `None` is the directory itself. Those that are no UTF-8 come as an error. The
+    /// stamp is from before they were read.
+    pub fn list(&self, path: Option<&RelPath>) -> Result<(Stamp, Vec<(Listed, Kind)>), LocalError> {
+        let shown = path.map_or(".", RelPath::as_str);
+        let folder = self.open_folder(path)?;
         let failed = |error: Errno| LocalError::at(shown, error);
+        let stamp = stamp_of_folder(&folder, shown)?;
         let mut found = Vec::new();
         for entry in Dir::read_from(&folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -260,14 +301,22 @@ impl Folder {
                 continue;
             }
             // Gone since it was listed: not there.
-            if let Some(kind) = look(&folder, raw).map_err(failed)? {
+            if let Some(kind) = self.look(&folder, raw).map_err(failed)? {
                 let name = raw.to_str().map(str::to_owned);
                 let name = name.map_err(|_| raw.to_string_lossy().into_owned());
                 found.push((name, kind));
             }
         }
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(found)
+        Ok((stamp, found))
+    }
+
+    fn look(&self, folder: &OwnedFd, name: &CStr) -> Result<Option<Kind>, Errno> {
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Kind::on(self.file_system, &stat))),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a folder and those it is in. It may be there already.
@@ -397,7 +446,7 @@ impl Folder {
         }
         self.settle(&parent, path.as_str())?;
         let swapped = std::mem::take(&mut part.name);
-        let kept = self.throw_away(&swapped, &[known.fingerprint], path, chunker)?;
+        let kept = self.throw_away(&swapped, path, |file| chunker.is(file, &known.chunks))?;
         Ok(done(kept))
     }
 
@@ -428,23 +477,22 @@ impl Folder {
             Err(error) => return Err(failed(error)),
         }
         self.settle(&parent, path.as_str())?;
-        let kept = self.throw_away(&gone, &[known.fingerprint], path, chunker)?;
+        let kept = self.throw_away(&gone, path, |file| chunker.is(file, &known.chunks))?;
         Ok(kept.is_none())
     }
 
-    /// Throws away a file that was taken aside, if its content is one of these: it is read, for its stamp
+    /// Throws away a file that was taken aside, if its content is known elsewhere: it is read, for its stamp
     /// changed when it was taken. Anything else goes back to its name, or beside it.
     fn throw_away(
         &self,
         aside: &str,
-        contents: &[ChunkHash],
         path: &RelPath,
-        chunker: &Chunker,
+        is_known: impl FnOnce(&File) -> io::Result<bool>,
     ) -> Result<Option<RelPath>, LocalError> {
         let failed = |error: Errno| LocalError::at(path.as_str(), error);
         let known_content = match open_file(&self.own, aside, path.as_str()) {
-            Ok((file, _)) => match chunker.chunk(&file) {
-                Ok(found) => contents.contains(&found.fingerprint),
+            Ok((file, _)) => match is_known(&file) {
+                Ok(is_known) => is_known,
                 // Stopped, and not read: it stays aside, and the next start looks at it.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     return Err(LocalError::at(path.as_str(), error));
@@ -496,7 +544,9 @@ impl Folder {
                     .filter_map(|hash| hash.parse().ok())
                     .collect();
                 let home = RelPath::new("recovered file")?;
-                self.throw_away(name, &contents, &home, chunker)?;
+                self.throw_away(name, &home, |file| {
+                    Ok(contents.contains(&chunker.chunk(file)?.fingerprint))
+                })?;
             }
         }
         Ok(())
@@ -585,18 +635,17 @@ impl Drop for Part {
 /// Whether this is the file we knew: by its stamp if that can be trusted, by its content if not.
 fn same(file: &File, stamp: Stamp, known: &KnownFile, chunker: &Chunker) -> bool {
     known.is_sure(stamp)
-        || stamp.size == known.stamp.size
-            && chunker
-                .chunk(file)
-                .is_ok_and(|found| found.fingerprint == known.fingerprint)
+        || stamp.size == known.stamp.size && chunker.is(file, &known.chunks).unwrap_or(false)
 }
 
-fn look(folder: &OwnedFd, name: impl rustix::path::Arg) -> Result<Option<Kind>, Errno> {
-    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(Kind::of(&stat))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(error) => Err(error),
-    }
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+fn file_system_of(stat: &Stat) -> u64 {
+    stat.st_dev as u64
+}
+
+fn stamp_of_folder(folder: &OwnedFd, path: &str) -> Result<Stamp, LocalError> {
+    let stat = rustix::fs::fstat(folder).map_err(|error| LocalError::at(path, error))?;
+    Ok(Stamp::of(&stat))
 }
 
 fn open_file(folder: &OwnedFd, name: &str, path: &str) -> Result<(File, Stamp), LocalError> {
@@ -664,4 +713,18 @@ fn swap_names(_: &OwnedFd, _: &str, _: &OwnedFd, _: &str) -> Result<bool, Errno>
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn cannot(error: Errno) -> bool {
     [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOTSUP].contains(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_another_file_system_is_not_synced() -> io::Result<()> {
+        let stat = rustix::fs::stat("/")?;
+        let here = file_system_of(&stat);
+        assert_eq!(Kind::on(here, &stat), Kind::Folder);
+        assert_eq!(Kind::on(here + 1, &stat), Kind::Elsewhere);
+        Ok(())
+    }
 }

@@ -30,11 +30,13 @@ pub struct Scan {
     /// By path. A folder comes before what is in it.
     pub found: BTreeMap<RelPath, Found>,
     /// Stamps that became sure: the content is as known, the file was read to know it.
-    pub refreshed: Vec<(RelPath, Chunked, Stamp, i64)>,
+    pub refreshed: Vec<(RelPath, Stamp, i64)>,
     /// What is not synced, and why.
     pub problems: Vec<(String, LocalError)>,
     /// How many files had to be read.
     pub files_read: usize,
+    /// The folders, as they were before they were listed.
+    folders: Vec<(Option<RelPath>, Stamp)>,
 }
 
 /// Scans the directory. What cannot be read is told, and ends nothing.
@@ -46,7 +48,10 @@ pub fn scan(folder: &Folder, agreed: &BTreeMap<RelPath, Known>, chunker: &Chunke
     let mut waiting: Vec<Option<RelPath>> = vec![None];
     while let Some(here) = waiting.pop() {
         let listed = match folder.list(here.as_ref()) {
-            Ok(listed) => listed,
+            Ok((stamp, listed)) => {
+                scan.folders.push((here.clone(), stamp));
+                listed
+            }
             // Gone since it was listed.
             Err(error) if is_missing(&error) => continue,
             Err(error) => {
@@ -64,6 +69,10 @@ pub fn scan(folder: &Folder, agreed: &BTreeMap<RelPath, Known>, chunker: &Chunke
                 (Ok(path), Kind::Folder) => {
                     waiting.push(Some(path.clone()));
                     scan.found.insert(path, Found::Folder);
+                }
+                (Ok(path), Kind::Elsewhere) => {
+                    let elsewhere = LocalError::Elsewhere(path.to_string());
+                    scan.problem(path.to_string(), elsewhere);
                 }
                 (Ok(path), Kind::Other) => {
                     scan.problem(path.to_string(), LocalError::NotAFile(path.to_string()));
@@ -116,10 +125,14 @@ impl Scan {
         self.files_read += 1;
         match folder.chunk(&path, chunker) {
             Ok((content, stamp, seen)) => {
-                let same = known.is_some_and(|known| known.fingerprint == content.fingerprint);
+                let same = known.is_some_and(|known| {
+                    known.fingerprint == content.fingerprint
+                        || known.stamp.size == content.size
+                            && folder.still_is(&path, stamp, known, chunker)
+                });
                 let found = match same {
                     true => {
-                        self.refreshed.push((path.clone(), content, stamp, seen));
+                        self.refreshed.push((path.clone(), stamp, seen));
                         Found::Same
                     }
                     false => Found::Changed {
@@ -133,6 +146,16 @@ impl Scan {
             Err(error) if is_missing(&error) => {}
             Err(error) => self.problem(path.to_string(), error),
         }
+    }
+
+    /// Whether every folder is as it was when it was listed. If not, something may have gone from where it was
+    /// not yet looked for to where that was over: what was not found may be there all the same.
+    pub fn is_whole(&self, folder: &Folder) -> bool {
+        let still = |(path, stamp): &(Option<RelPath>, Stamp)| {
+            let now = folder.stamp_of_folder(path.as_ref());
+            now.is_ok_and(|now| now == *stamp)
+        };
+        self.folders.iter().all(still)
     }
 
     /// Whether it is not known what is at this path: it could not be read, or something on the way to it

@@ -111,7 +111,7 @@ impl SyncError {
 /// How a device syncs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How large chunks are. The same for all devices, or they share fewer chunks.
+    /// How large chunks are. The same for all devices, or they share no chunks.
     pub sizes: Sizes,
     /// How many chunks are under way at once. So many are in memory.
     pub transfers: usize,
@@ -229,7 +229,15 @@ impl Device {
             check_id("the device", device).map_err(FileSyncError::from)?;
         }
         let chunker = Chunker::new(settings.sizes);
-        let folder = Folder::open(directory, settings.durable, &chunker)?;
+        // What a crash left may be large, and is read.
+        let (directory, durable) = (directory.to_owned(), settings.durable);
+        let cutter = chunker.clone();
+        let opening =
+            tokio::task::spawn_blocking(move || Folder::open(&directory, durable, &cutter));
+        let folder = match opening.await {
+            Ok(opened) => opened?,
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        };
         let asked = format!("{} of {}, tenant {}", remote, actor.user, actor.tenant);
         let saved = DeviceState::load(&folder)?;
         let http = store.cloud().http(reqwest::Client::new());
@@ -390,14 +398,17 @@ impl Device {
     async fn round(&mut self) -> Result<bool, SyncError> {
         self.settings.progress.set_message("looking for changes");
         let agreed = self.state.agreed.clone();
-        let scan = self
-            .on_thread(move |folder, chunker| scan(folder, &agreed, chunker))
+        let (scan, whole) = self
+            .on_thread(move |folder, chunker| {
+                let scan = scan(folder, &agreed, chunker);
+                let whole = scan.is_whole(folder);
+                (scan, whole)
+            })
             .await;
-        for (path, content, stamp, seen) in &scan.refreshed {
+        for (path, stamp, seen) in &scan.refreshed {
             if let Some(Known::File(known)) = self.state.agreed.get_mut(path) {
                 known.stamp = *stamp;
                 known.seen = *seen;
-                known.chunks.clone_from(&content.chunks);
             }
         }
         let tree = self.state.tree();
@@ -411,6 +422,13 @@ impl Device {
                 .push((name.clone(), format!("in the store: {bad}")));
         }
         let mut steps = self.steps(&scan, &tree);
+        let mut again = false;
+        if !whole {
+            // Somebody was moving things. What was not found is looked for once more before it is deleted.
+            let all = steps.len();
+            steps.retain(|(step, _)| !step.deletes_there());
+            again = steps.len() < all;
+        }
         // Within a kind of step: folders before what is in them, and the other way round for deleting.
         steps.sort_by(|(a, path_a), (b, path_b)| match a.cmp(b) {
             std::cmp::Ordering::Equal if *a >= Step::DeleteThere => path_b.cmp(path_a),
@@ -419,7 +437,6 @@ impl Device {
         });
         self.settings.progress.set_length(steps.len() as u64);
         self.settings.progress.set_position(0);
-        let mut again = false;
         let mut outages = 0;
         let mut sources = None;
         for (count, (step, path)) in steps.into_iter().enumerate() {
@@ -521,7 +538,7 @@ impl Device {
             (Step::DeleteHere, _) => self.delete_here(path).await?,
             (Step::DeleteFolderThere, Some((id, _))) => {
                 let file_here = matches!(scan.found.get(path), Some(Found::Changed { .. }));
-                self.delete_folder_there(path, &id, file_here).await?;
+                return self.delete_folder_there(path, &id, file_here).await;
             }
             (Step::DeleteFolderHere, _) => self.delete_folder_here(path).await?,
             (Step::ClearFolderHere, _) => {
@@ -693,7 +710,7 @@ impl Device {
         path: &RelPath,
         id: &EntryId,
         file_here: bool,
-    ) -> Result<(), SyncError> {
+    ) -> Result<bool, SyncError> {
         let device = self.state.device.clone();
         let deletion = self
             .retry(|| self.store.delete_entry(&self.actor, &device, id, None))
@@ -704,6 +721,10 @@ impl Device {
                 self.state.agreed.remove(path);
                 self.report.deleted_there.push(path.to_string());
             }
+            // What was in it could not be deleted, and why was told. The next sync tries again.
+            Deletion::NotEmpty { .. } if self.state.agreed.keys().any(|one| one.is_in(path)) => {
+                return Ok(false);
+            }
             // Somebody put something in: the folder comes back here.
             Deletion::NotEmpty { .. } | Deletion::Changed(_) => {
                 if file_here {
@@ -712,7 +733,7 @@ impl Device {
                 self.state.agreed.remove(path);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn delete_folder_here(&mut self, path: &RelPath) -> Result<(), SyncError> {

@@ -64,6 +64,13 @@ pub enum Step {
     ClearFolderHere,
 }
 
+impl Step {
+    /// Whether it takes something away for other devices, because it is not here.
+    pub fn deletes_there(&self) -> bool {
+        matches!(self, Self::DeleteThere | Self::DeleteFolderThere)
+    }
+}
+
 /// What to do about a path.
 pub fn decide(here: Here, agreed: Option<&Known>, there: Option<(&EntryId, &RemoteEntry)>) -> Step {
     let known = agreed.and_then(Known::file);

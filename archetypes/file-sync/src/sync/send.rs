@@ -8,7 +8,7 @@ use crate::domain::{
 use crate::local::scan::Scan;
 use crate::local::state::{KnownFile, RemoteEntry};
 use crate::local::{Found, Known, LocalError, RelPath, Stamp};
-use crate::{Address, Confirmed, Publication};
+use crate::{Address, Confirmed, FileSyncError, Publication};
 use futures::{StreamExt, stream};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -137,10 +137,14 @@ impl Device {
         if copied {
             return Ok(Before::This(0));
         }
-        // Uploaded from this directory, all of them: what is here was made from the last one.
-        let ours = |one: &&FileVersion| one.device == self.state.device && one.session_id.is_some();
+        // Uploaded from this directory over the version that was agreed on, all of them: what is here was
+        // made from the last one. Without such a version it may have been made from anything.
+        let ours = |one: &&FileVersion| {
+            let here = one.device == self.state.device && one.created_by == self.actor.user;
+            here && one.session_id.is_some()
+        };
         match later.first() {
-            Some(last) if later.iter().all(ours) => Ok(Before::Ours(last.version)),
+            Some(last) if base > 0 && later.iter().all(ours) => Ok(Before::Ours(last.version)),
             _ => Ok(Before::Others),
         }
     }
@@ -176,8 +180,12 @@ impl Device {
             let session = started.session.session_id;
             let mut missing = started.missing;
             for _ in 0..MOST_STARTS {
-                self.send_chunks(path, &file, &offsets, &session, missing)
-                    .await?;
+                let sent = self.send_chunks(path, &file, &offsets, &session, missing);
+                match sent.await {
+                    // Ended meanwhile: nothing of it holds.
+                    Err(SyncError::Store(FileSyncError::NotFound("upload"))) => break,
+                    sent => sent?,
+                }
                 published = self
                     .retry(|| self.store.publish(&self.actor, &session, target))
                     .await?;
