@@ -275,7 +275,10 @@ impl Device {
                 };
             }
             None => {
-                let fresh = opened.store.cloud().ids().next("device");
+                // Short: it becomes part of the names of conflict copies.
+                let id = opened.store.cloud().ids().next("device");
+                let end = id.rsplit('-').next().unwrap_or(&id);
+                let fresh = format!("device-{}", &end[end.len().saturating_sub(8)..]);
                 let device = device.unwrap_or(&fresh);
                 let root = opened.remote_root(device, remote).await?;
                 opened.state = DeviceState::new(device, &asked, root);
