@@ -320,7 +320,7 @@ async fn teardown(archetype: &Archetype, given: &ArgMatches) -> Result<End> {
     match (options.backend, &options.data, &options.prefix) {
         (Backend::Embedded, None, _) => {
             print(
-                "Nothing to remove: without --data the embedded backend keeps nothing, but for commands whose --help names a place.\n",
+                "Without --data there is nothing to remove: the embedded backend keeps nothing, but for commands whose --help names a place.\n",
             )?;
             return Ok(End::Done);
         }
