@@ -410,6 +410,8 @@ fn told(report: &Report, json: bool) -> Result<String> {
     }
     let mut text = String::new();
     let lists = [
+        ("made there", &report.made_there),
+        ("made here", &report.made_here),
         ("published", &report.published),
         ("fetched", &report.fetched),
         ("deleted there", &report.deleted_there),

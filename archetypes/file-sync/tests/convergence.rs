@@ -1,5 +1,6 @@
 //! Two devices with random edits, crashes and a network that loses things become alike, and nothing that
-//! was acknowledged is lost. By seed; every schedule is on a real store.
+//! was acknowledged is lost. By seed; every schedule is on a real store. Whoever changes the device looks further
+//! once, with other seeds at the end of this file.
 #![allow(clippy::unwrap_used)]
 
 mod devices;

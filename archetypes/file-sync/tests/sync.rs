@@ -43,7 +43,8 @@ async fn what_is_written_here_is_there_after_a_sync() {
     fs::create_dir(devices.at(0, "empty")).unwrap();
     let sent = devices.sync(0).await;
     assert_eq!(sent.published, ["a.txt", "dir/b.txt", "nothing"]);
-    devices.sync(1).await;
+    assert_eq!(sent.made_there, ["dir", "empty"]);
+    assert_eq!(devices.sync(1).await.made_here, ["dir", "empty"]);
     assert_eq!(devices.tree(0), devices.tree(1));
     assert_eq!(devices.tree(1).len(), 5);
     // And back.

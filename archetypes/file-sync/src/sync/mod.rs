@@ -145,6 +145,10 @@ pub struct Report {
     pub published: Vec<String>,
     /// Fetched: new and changed files.
     pub fetched: Vec<String>,
+    /// Folders made in the store.
+    pub made_there: Vec<String>,
+    /// Folders made here.
+    pub made_here: Vec<String>,
     /// Renamed or moved in the store, as they were here.
     pub moved: Vec<(String, String)>,
     /// Deleted in the store.
@@ -178,6 +182,8 @@ impl Report {
     pub fn is_idle(&self) -> bool {
         self.published.is_empty()
             && self.fetched.is_empty()
+            && self.made_there.is_empty()
+            && self.made_here.is_empty()
             && self.moved.is_empty()
             && self.deleted_there.is_empty()
             && self.deleted_here.is_empty()
@@ -523,6 +529,7 @@ impl Device {
                 self.state
                     .agreed
                     .insert(path.clone(), Known::Folder { entry });
+                self.report.made_here.push(path.to_string());
             }
             (Step::MoveThere(from), _) => self.move_there(&from, path, scan).await?,
             (Step::PublishNew, there) => self.send(path, scan, there).await?,
@@ -644,6 +651,7 @@ impl Device {
                     .await?;
                 parent = match made {
                     Created::Folder(entry) => {
+                        self.report.made_there.push(folder.to_string());
                         self.state.entry_is(&entry);
                         entry.entry_id
                     }
