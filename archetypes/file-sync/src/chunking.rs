@@ -16,7 +16,7 @@
 //! next one reads. So a file of any size takes [`Chunker::memory`]: 4 MiB for each core, and 1 MiB more. No
 //! byte is handed from one thread to another, and no core waits while there is something to hash.
 
-use crate::domain::{ChunkHash, ChunkRef, fingerprint};
+use crate::domain::{ChunkHash, ChunkRef, UploadRequest, fingerprint};
 use fastcdc::v2020::{FastCDC, Normalization};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -95,6 +95,16 @@ impl Chunked {
     /// Every chunk with the offset it begins at.
     pub fn placed(&self) -> impl Iterator<Item = (u64, &ChunkRef)> {
         placed(&self.chunks)
+    }
+}
+
+impl From<&Chunked> for UploadRequest {
+    fn from(file: &Chunked) -> Self {
+        Self {
+            fingerprint: file.fingerprint,
+            size: file.size,
+            chunks: file.chunks.clone(),
+        }
     }
 }
 

@@ -534,10 +534,8 @@ async fn asked_for(store: &FileSync, actor: &Actor, args: &ArgMatches) -> Result
         Some(entry) => entry,
         None => {
             let gone = deleted(store, actor).await?;
-            match gone.into_iter().find(|(was, _)| *was == path) {
-                Some((_, entry)) => entry,
-                None => find_or_say(store, actor, &path).await?,
-            }
+            let last = gone.into_iter().find(|(was, _)| *was == path);
+            last.with_context(|| nowhere(&path))?.1
         }
     };
     Ok((path, entry))
@@ -545,11 +543,11 @@ async fn asked_for(store: &FileSync, actor: &Actor, args: &ArgMatches) -> Result
 
 async fn find_or_say(store: &FileSync, actor: &Actor, path: &str) -> Result<Entry> {
     let found = find(store, actor, path).await?;
-    found.with_context(|| {
-        format!(
-            "there is no '{path}' in the store; `ls` lists what is there, `ls --deleted` what was"
-        )
-    })
+    found.with_context(|| nowhere(path))
+}
+
+fn nowhere(path: &str) -> String {
+    format!("there is no '{path}' in the store; `ls` lists what is there, `ls --deleted` what was")
 }
 
 fn entry_json(entry: &Entry) -> Value {

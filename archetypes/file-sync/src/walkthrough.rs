@@ -108,14 +108,6 @@ fn cut(bytes: &[u8]) -> Result<Chunked> {
     Ok(chunker.chunk(bytes)?)
 }
 
-fn request(file: &Chunked) -> UploadRequest {
-    UploadRequest {
-        fingerprint: file.fingerprint,
-        size: file.size,
-        chunks: file.chunks.clone(),
-    }
-}
-
 fn bytes_of<'a>(content: &'a [u8], file: &Chunked, hash: &ChunkHash) -> Result<&'a [u8]> {
     let mut placed = file.placed();
     let found = placed.find(|(_, chunk)| chunk.hash == *hash);
@@ -133,7 +125,7 @@ struct Device {
 
 impl Device {
     async fn start(&self, file: &Chunked) -> Result<Started> {
-        let request = request(file);
+        let request = UploadRequest::from(file);
         let start = self.sync.start_upload(&self.actor, self.name, &request);
         Ok(as_actor(self.name, Box::pin(start)).await?)
     }

@@ -6,7 +6,8 @@ mod drive;
 use chaos::{Conflicts, Deaf, LoseAnswer, Tokenless, World};
 use cloud::tap::Request;
 use drive::*;
-use file_sync::domain::{DELETED_KEPT, SESSION_KEPT, SESSION_LASTS, fingerprint};
+use file_sync::chunking::Chunked;
+use file_sync::domain::{DELETED_KEPT, SESSION_KEPT, SESSION_LASTS};
 use file_sync::{
     Actor, BadInput, ChangeKind, ChunkHash, ChunkRef, Confirmed, Created, Deletion, EntryId,
     EntryStatus, FileSyncError, Manifest, Moved, Permission, Publication, Target, UploadRequest,
@@ -1354,11 +1355,7 @@ fn lie_about(piece: &str) -> UploadRequest {
         length: 500,
         ..chunk(piece)
     };
-    UploadRequest {
-        fingerprint: fingerprint(&[chunk]),
-        size: 500,
-        chunks: vec![chunk],
-    }
+    UploadRequest::from(&Chunked::of(vec![chunk]))
 }
 
 /// Devices that have the fingerprint do not fetch the file: with another file's they would keep what they

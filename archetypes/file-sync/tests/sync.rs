@@ -3,15 +3,14 @@
 
 mod devices;
 
-use chaos::{Faults, Tokenless};
+use chaos::{Faults, Says, Tokenless};
 use cloud::item::{n, s};
-use cloud::tap::{Plan, Request, Verdict};
+use cloud::tap::{Request, Verdict};
 use devices::{AtCall, Devices, settings};
 use file_sync::bench::noise;
 use file_sync::chunking::{Chunker, Sizes};
 use file_sync::sync::{Device, Settings, SyncError};
 use file_sync::{Created, EntryId, FileSync, Kind, tables};
-use futures::future::BoxFuture;
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -323,30 +322,19 @@ async fn a_folder_whose_file_could_not_be_deleted_does_not_come_back() {
     devices.settle().await;
     fs::remove_dir_all(devices.at(0, "dir")).unwrap();
     {
-        let deletion = |request: &Request| {
-            request.shape().contains("Delete names") && request.body.to_string().contains("a.txt")
-        };
-        let _down = devices.cloud.tap().install(Arc::new(Down(deletion)));
+        let down = Says(|request: &Request| {
+            let deletion = request.shape().contains("Delete names");
+            match deletion && request.body.to_string().contains("a.txt") {
+                true => Verdict::LoseRequest,
+                false => Verdict::Pass,
+            }
+        });
+        let _down = devices.cloud.tap().install(Arc::new(down));
         let report = devices.try_sync(0).await.unwrap();
         assert_eq!(report.problems.len(), 1, "{report:?}");
     }
     devices.settle().await;
     assert!(devices.tree(0).is_empty() && devices.tree(1).is_empty());
-}
-
-/// No such call arrives.
-struct Down<F>(F);
-
-impl<F: Fn(&Request) -> bool + Send + Sync> Plan for Down<F> {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let down = (self.0)(request);
-        Box::pin(async move {
-            match down {
-                true => Verdict::LoseRequest,
-                false => Verdict::Pass,
-            }
-        })
-    }
 }
 
 #[tokio::test]

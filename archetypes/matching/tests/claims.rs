@@ -3,7 +3,7 @@
 
 mod town;
 
-use chaos::{Conflicts, Deaf, Faults, race};
+use chaos::{Conflicts, Deaf, Faults, Says, race};
 use cloud::Clock;
 use cloud::item::{n, s};
 use cloud::tap::{Request, Service, Verdict};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use town::{
-    ComesBack, Halfway, Says, Slow, Town, broken, driving, empty_alone, matched, north, offered,
+    ComesBack, Halfway, Slow, Town, broken, driving, empty_alone, matched, north, offered,
     open_alone, pickup, requested, rules,
 };
 

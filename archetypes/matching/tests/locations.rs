@@ -313,7 +313,7 @@ async fn of_two_places_of_one_driver_the_later_counts() {
     index.report(&new).await.unwrap();
     let left = cell_of(old.at).unwrap().to_string();
     assert_ne!(left, cell_of(new.at).unwrap().to_string());
-    let late = town::Says(move |request: &Request| {
+    let late = chaos::Says(move |request: &Request| {
         if request.body["ExpressionAttributeValues"][":cell"]["S"] != left.as_str() {
             return Verdict::Pass;
         }

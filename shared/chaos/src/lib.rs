@@ -6,7 +6,8 @@
 //! - [`Interleave`]: every order of the calls of two or three actions. Proves, for those actions.
 //! - [`CrashSweep`]: the process dies before and after every call; then recovery; then the check.
 //! - [`Faults`]: throttling, lost requests, lost answers, stale indexes, duplicate messages, by seed.
-//! - [`Deaf`], [`Conflicts`]: no answer to any write; conflicts with other transactions.
+//! - [`Deaf`], [`LoseAnswer`], [`Conflicts`]: no answer to any write, or to one call; conflicts with others.
+//! - [`Says`]: any other answer, by a closure.
 //! - [`Tokenless`]: a transaction sent again that DynamoDB does not know.
 //! - [`Heat`]: what one partition key may take in a second.
 //! - [`Weaken`]: a guard that no longer guards. Some test must then fail: [`breaks`].
@@ -31,7 +32,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use race::race;
-pub use refusals::{Conflicts, Deaf, LoseAnswer, Tokenless, conflict};
+pub use refusals::{Conflicts, Deaf, LoseAnswer, Says, Tokenless, conflict};
 pub use weaken::{Weaken, breaks};
 
 /// Runs tests on each of several realizations: the promises are the same. Each is a module, so

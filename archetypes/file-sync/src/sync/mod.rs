@@ -211,6 +211,14 @@ pub struct Device {
     report: Report,
 }
 
+/// Work that may take its time, on a thread for such.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}
+
 /// Dropped with the sync: a scan on its thread then ends as well.
 struct StopOnDrop(Arc<AtomicBool>);
 
@@ -238,12 +246,7 @@ impl Device {
         // What a crash left may be large, and is read.
         let (directory, durable) = (directory.to_owned(), settings.durable);
         let cutter = chunker.clone();
-        let opening =
-            tokio::task::spawn_blocking(move || Folder::open(&directory, durable, &cutter));
-        let folder = match opening.await {
-            Ok(opened) => opened?,
-            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
-        };
+        let folder = blocking(move || Folder::open(&directory, durable, &cutter)).await?;
         let asked = format!("{} of {}, tenant {}", remote, actor.user, actor.tenant);
         let saved = DeviceState::load(&folder)?;
         let http = store.cloud().http(reqwest::Client::new());
@@ -377,10 +380,7 @@ impl Device {
             ..self.chunker.clone()
         };
         let _stop = StopOnDrop(Arc::clone(&chunker.stop));
-        match tokio::task::spawn_blocking(move || work(&folder, &chunker)).await {
-            Ok(done) => done,
-            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
-        }
+        blocking(move || work(&folder, &chunker)).await
     }
 
     /// Makes directory and store alike. What goes wrong with one file is told and ends nothing; an error

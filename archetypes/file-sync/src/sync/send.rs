@@ -161,11 +161,7 @@ impl Device {
             return Err(LocalError::Busy(path.to_string()).into());
         }
         let file = Arc::new(file);
-        let request = UploadRequest {
-            fingerprint: content.fingerprint,
-            size: content.size,
-            chunks: content.chunks.clone(),
-        };
+        let request = UploadRequest::from(content);
         let mut offsets: HashMap<ChunkHash, u64> = HashMap::new();
         for (at, chunk) in content.placed() {
             offsets.entry(chunk.hash).or_insert(at);

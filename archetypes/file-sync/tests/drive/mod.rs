@@ -59,16 +59,8 @@ pub fn another_on(cloud: Cloud) -> Drive {
 
 /// The upload of these pieces, each a chunk.
 pub fn request(pieces: &[&str]) -> UploadRequest {
-    let Chunked {
-        chunks,
-        fingerprint,
-        size,
-    } = Chunked::of(pieces.iter().map(|piece| chunk(piece)).collect());
-    UploadRequest {
-        fingerprint,
-        size,
-        chunks,
-    }
+    let chunks = pieces.iter().map(|piece| chunk(piece)).collect();
+    UploadRequest::from(&Chunked::of(chunks))
 }
 
 pub fn chunk(piece: &str) -> ChunkRef {

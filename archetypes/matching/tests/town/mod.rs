@@ -789,16 +789,6 @@ impl Plan for Slow {
     }
 }
 
-/// A plan that says the same to the same call.
-pub struct Says<F>(pub F);
-
-impl<F: Fn(&Request) -> Verdict + Send + Sync> Plan for Says<F> {
-    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
-        let verdict = (self.0)(request);
-        Box::pin(async { verdict })
-    }
-}
-
 /// A fault of DynamoDB that no SDK tries again.
 pub fn broken() -> Verdict {
     Verdict::Answer {
