@@ -813,7 +813,7 @@ async fn one_auction_that_cannot_be_closed_keeps_no_other_open(layout: Layout) {
 async fn a_stale_index_only_delays_a_closing(layout: Layout) {
     let house = open_alone(layout).await;
     house.place("alice", Offer::Exactly(120_00)).await;
-    let stale = Arc::new(chaos::Faults::seeded(1).stale_index(1.0));
+    let stale = Arc::new(chaos::Faults::seeded(1).stale_read(1.0));
     let plan = house.house.cloud().tap().install(stale);
     // The index does not show the auction yet …
     assert!(house.late.close_due().await.unwrap().is_empty());

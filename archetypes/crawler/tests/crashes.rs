@@ -368,7 +368,7 @@ async fn a_crawl_through_faults_of_every_kind_loses_nothing() {
                 .throttle(0.03)
                 .lose_request(0.03)
                 .lose_answer(0.03)
-                .stale_index(0.3)
+                .stale_read(0.3)
                 .duplicate_delivery(0.2),
         );
         let installed = town.cloud().tap().install(faults.clone());

@@ -886,7 +886,7 @@ async fn due_rides_are_found_by_a_sparse_index(realization: Realization) {
 /// harm.
 async fn a_stale_index_only_delays(realization: Realization) {
     let town = offered(realization).await;
-    let faults = Arc::new(Faults::seeded(7).stale_index(0.5));
+    let faults = Arc::new(Faults::seeded(7).stale_read(0.5));
     let weather = town.dispatch.cloud().tap().install(faults.clone());
     town.offer_time_passes().await;
     let mut sweeps = 0;

@@ -102,7 +102,7 @@ pub async fn simulate(
             .throttle(0.01)
             .lose_request(0.01)
             .lose_answer(0.02)
-            .stale_index(0.05)
+            .stale_read(0.05)
             .sparing("rest"),
     );
     {

@@ -354,7 +354,7 @@ async fn lost_requests_lost_answers_stale_indexes_and_repeated_messages_lose_no_
             .throttle(0.03)
             .lose_request(0.03)
             .lose_answer(0.05)
-            .stale_index(0.2)
+            .stale_read(0.2)
             .duplicate_delivery(0.2);
         let faults = Arc::new(faults.sparing("check"));
         office.diary.lock().unwrap().fails = 1;

@@ -1019,7 +1019,7 @@ async fn due_holds_are_found_by_a_sparse_index(realization: Realization) {
 async fn a_stale_index_only_delays_an_expiry(realization: Realization) {
     let venue = open_alone(realization).await;
     venue.hold("alice", &[1]).await;
-    let stale = Arc::new(Faults::seeded(1).stale_index(1.0));
+    let stale = Arc::new(Faults::seeded(1).stale_read(1.0));
     let plan = venue.office.cloud().tap().install(stale);
     assert!(venue.late.expire_due().await.unwrap().is_empty());
     // Nobody waits for it.

@@ -168,6 +168,16 @@ impl<W: World> CrashSweep<W> {
             for when in [When::Before, When::After] {
                 match self.die(k, when, points.len()).await? {
                     Some(shape) => points.push(format!("{when} call {k}: {shape}")),
+                    None if points.is_empty() => {
+                        return Err(NotRecovered {
+                            point: "without a crash".to_owned(),
+                            why: "the action makes no call at the tap under its name, so it never \
+                                  died: work that is spawned or passes beside the tap is not seen"
+                                .to_owned(),
+                            calls: Vec::new(),
+                            survived: 0,
+                        });
+                    }
                     None if when == When::Before => return Ok(Swept { points }),
                     None => {
                         return Err(NotRecovered {

@@ -19,8 +19,8 @@ pub enum Fault {
     LostRequest,
     /// The request is carried out, the answer is lost.
     LostAnswer,
-    /// An index answers as it did before.
-    StaleIndex,
+    /// An index, or a table that is read without asking for consistency, answers as it did before.
+    StaleRead,
     /// A queue delivers what it delivered before.
     DuplicateDelivery,
 }
@@ -31,7 +31,7 @@ impl Fault {
         Self::Throttle,
         Self::LostRequest,
         Self::LostAnswer,
-        Self::StaleIndex,
+        Self::StaleRead,
         Self::DuplicateDelivery,
     ];
 }
@@ -42,7 +42,7 @@ impl fmt::Display for Fault {
             Self::Throttle => "throttled",
             Self::LostRequest => "request lost",
             Self::LostAnswer => "answer lost",
-            Self::StaleIndex => "stale index read",
+            Self::StaleRead => "stale read",
             Self::DuplicateDelivery => "duplicate delivery",
         })
     }
@@ -113,10 +113,10 @@ impl Faults {
         self.chance(Fault::LostAnswer, probability)
     }
 
-    /// A read of an index, unless it asks to be consistent (only local ones can), is answered as
-    /// the same read was before, or with an empty page if this is the first.
-    pub fn stale_index(self, probability: f64) -> Self {
-        self.chance(Fault::StaleIndex, probability)
+    /// A read of an index or a table, unless it asks to be consistent, is answered as the same read was
+    /// before, or with nothing if this is the first.
+    pub fn stale_read(self, probability: f64) -> Self {
+        self.chance(Fault::StaleRead, probability)
     }
 
     /// A queue that delivered before delivers one of those batches again, with its old receipt
@@ -147,33 +147,35 @@ impl Faults {
             if draw >= self.chances.get(&fault).copied().unwrap_or(0.0) {
                 continue;
             }
-            let verdict =
-                match fault {
-                    Fault::Throttle => match request.service {
-                        Service::DynamoDb => throttled(&[]),
-                        _ => continue,
-                    },
-                    Fault::LostRequest => Verdict::LoseRequest,
-                    Fault::LostAnswer => Verdict::LoseAnswer,
-                    Fault::StaleIndex => match index_read(request) {
-                        Some(body) => ok(state.answers.get(&body).cloned().unwrap_or_else(
-                            || json!({"Items": [], "Count": 0, "ScannedCount": 0}),
-                        )),
-                        None => continue,
-                    },
-                    Fault::DuplicateDelivery => {
-                        let earlier = receive(request)
-                            .and_then(|queue| state.deliveries.get(queue))
-                            .cloned();
-                        match earlier {
-                            Some(batches) => {
-                                let which = state.random.random_range(0..batches.len());
-                                ok(batches[which].clone())
-                            }
-                            None => continue,
+            let verdict = match fault {
+                Fault::Throttle => match request.service {
+                    Service::DynamoDb => throttled(&[]),
+                    _ => continue,
+                },
+                Fault::LostRequest => Verdict::LoseRequest,
+                Fault::LostAnswer => Verdict::LoseAnswer,
+                Fault::StaleRead => match stale_read(request) {
+                    Some(body) => ok(state.answers.get(&body).cloned().unwrap_or_else(|| {
+                        match request.operation.as_str() {
+                            "GetItem" => json!({}),
+                            _ => json!({"Items": [], "Count": 0, "ScannedCount": 0}),
                         }
+                    })),
+                    None => continue,
+                },
+                Fault::DuplicateDelivery => {
+                    let earlier = receive(request)
+                        .and_then(|queue| state.deliveries.get(queue))
+                        .cloned();
+                    match earlier {
+                        Some(batches) => {
+                            let which = state.random.random_range(0..batches.len());
+                            ok(batches[which].clone())
+                        }
+                        None => continue,
                     }
-                };
+                }
+            };
             *state.injected.entry(fault).or_default() += 1;
             return verdict;
         }
@@ -190,7 +192,7 @@ impl Plan for Faults {
     fn after<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
         if let (Outcome::Ok, Some(response)) = (&call.outcome, &call.response) {
             let mut state = lock(&self.state);
-            if let Some(body) = index_read(&call.request) {
+            if let Some(body) = stale_read(&call.request) {
                 state.answers.insert(body, response.clone());
             }
             if let Some(queue) = receive(&call.request) {
@@ -232,12 +234,12 @@ fn is_setup(request: &Request) -> bool {
     }
 }
 
-/// The request, if it reads an index and may be stale.
-fn index_read(request: &Request) -> Option<String> {
-    let reads = matches!(request.operation.as_str(), "Query" | "Scan");
+/// The request, if it is eventually consistent and so may be stale: of an index or of a table.
+fn stale_read(request: &Request) -> Option<String> {
+    let reads = matches!(request.operation.as_str(), "Query" | "Scan" | "GetItem");
     let consistent = request.body.get("ConsistentRead") == Some(&Value::Bool(true));
-    let index = request.body.get("IndexName");
-    (reads && !consistent && index.is_some()).then(|| request.body.to_string())
+    let may_lag = request.service == Service::DynamoDb && reads && !consistent;
+    may_lag.then(|| request.body.to_string())
 }
 
 /// The queue, if it asks for messages.

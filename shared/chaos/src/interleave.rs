@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 type Setup<W> = Box<dyn Fn() -> BoxFuture<'static, W> + Send + Sync>;
 type Act<W, T> = Box<dyn Fn(Arc<W>) -> BoxFuture<'static, T> + Send + Sync>;
+type Moment<W> = Box<dyn Fn(&W) + Send + Sync>;
 type Outcomes<T> = Vec<(&'static str, T)>;
 type Check<W, T> =
     Box<dyn Fn(Arc<W>, Outcomes<T>) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
@@ -60,15 +61,23 @@ const GRACE: Duration = Duration::from_millis(10);
 ///
 /// A call belongs to an actor by the name it carries, so work that an actor hands to
 /// `tokio::spawn`, or that names itself with `as_actor`, is not held; nor is anything that passes
-/// beside the tap. What passes the tap unheld is marked `(not held)` in [`Broken::calls`].
+/// beside the tap. A call that passes the tap unheld fails the run, since "every order" would be
+/// untrue; it is marked `(not held)` in [`Broken::calls`]. Tell who else may call with [`Self::beside`].
 /// Time goes on while a call is held, so an actor should not put a timeout of its own around one.
 pub struct Interleave<W, T> {
     setup: Setup<W>,
-    actors: Vec<(&'static str, Act<W, T>)>,
+    actors: Vec<(&'static str, Part<W, T>)>,
+    beside: Vec<&'static str>,
     under: Vec<MakePlan>,
     check: Option<Check<W, T>>,
     at_most: usize,
     patience: Duration,
+}
+
+/// What stands in an order: somebody's calls, or a moment.
+enum Part<W, T> {
+    Acts(Act<W, T>),
+    Happens(Moment<W>),
 }
 
 /// The order in which calls were released: the actor of each, as in `alice alice closer alice`.
@@ -129,6 +138,7 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
         Self {
             setup: Box::new(move || Box::pin(setup())),
             actors: Vec::new(),
+            beside: Vec::new(),
             under: Vec::new(),
             check: None,
             at_most: 20_000,
@@ -145,6 +155,36 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
         F: Fn(Arc<W>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = T> + Send + 'static,
     {
+        self.enter(
+            name,
+            Part::Acts(Box::new(move |world| Box::pin(act(world)))),
+        );
+        self
+    }
+
+    /// Adds something that happens at once, at every place in the order: the clock moves past a lease, a
+    /// message becomes visible. A clock that stands still hides what happens between a decision and its
+    /// write. It makes no calls and returns nothing to the check.
+    ///
+    /// # Panics
+    /// As for [`Self::actor`].
+    pub fn moment(
+        mut self,
+        name: &'static str,
+        happens: impl Fn(&W) + Send + Sync + 'static,
+    ) -> Self {
+        self.enter(name, Part::Happens(Box::new(happens)));
+        self
+    }
+
+    /// Calls under this name pass unheld and do not fail the run: a worker of the world's own, whose
+    /// calls cannot meet the actors'.
+    pub fn beside(mut self, name: &'static str) -> Self {
+        self.beside.push(name);
+        self
+    }
+
+    fn enter(&mut self, name: &'static str, part: Part<W, T>) {
         let unfit = |c: char| c.is_whitespace() || c == '#';
         assert!(
             !name.is_empty() && !name.contains(unfit),
@@ -154,9 +194,7 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
             self.actors.iter().all(|(other, _)| *other != name),
             "there is an actor '{name}' already"
         );
-        self.actors
-            .push((name, Box::new(move |world| Box::pin(act(world)))));
-        self
+        self.actors.push((name, part));
     }
 
     /// What must hold after every order, from the world and what each actor returned (in the order
@@ -275,6 +313,7 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
         let world = Arc::new((self.setup)().await);
         let stage = Arc::new(Stage {
             actors: self.actors.iter().map(|(name, _)| *name).collect(),
+            beside: self.beside.clone(),
             under: self.under.iter().map(|plan| plan()).collect(),
             seen: Mutex::default(),
         });
@@ -301,17 +340,34 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
     async fn act(
         &self,
         world: &Arc<W>,
-        stage: &Stage,
+        stage: &Arc<Stage>,
         schedule: &mut Schedule,
         mut choose: impl FnMut(Vec<Waiting>) -> Result<usize, String>,
     ) -> Result<Outcomes<T>, String> {
         let mut cast = Cast(Vec::new());
-        for (name, act) in &self.actors {
+        for (at, (name, part)) in self.actors.iter().enumerate() {
             // Each enters when the one before it is held, so that what they do before their first
             // call (take an id, read the clock) has one order too.
+            let work: BoxFuture<'_, Result<Option<T>, String>> = match part {
+                Part::Acts(act) => {
+                    let acting = as_actor(*name, act(Arc::clone(world)));
+                    Box::pin(or_panic(async move { Some(acting.await) }))
+                }
+                Part::Happens(happens) => {
+                    let stage = Arc::clone(stage);
+                    Box::pin(or_panic(async move {
+                        stage
+                            .hold(at, Stage::moment(at), format!("— {name} —"))
+                            .await;
+                        happens(world);
+                        stage.happened(at, name);
+                        None
+                    }))
+                }
+            };
             cast.0.push(Member {
                 name,
-                work: Some(Box::pin(or_panic(as_actor(*name, act(Arc::clone(world)))))),
+                work: Some(work),
                 outcome: None,
             });
             cast.settle(stage, self.patience).await?;
@@ -327,8 +383,18 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
             stage.release(chosen);
             cast.settle(stage, self.patience).await?;
         }
-        if let Some(line) = &lock(&stage.seen).slipped {
-            return Err(slipped(line));
+        let (slip, loose) = {
+            let seen = lock(&stage.seen);
+            (seen.slipped.clone(), seen.loose.clone())
+        };
+        if let Some(line) = slip {
+            return Err(slipped(&line));
+        }
+        if let Some(line) = loose {
+            return Err(format!(
+                "a call was not held, so not every order was run: {line}. Give the work to an \
+                 actor (spawned work loses its name), or say with `.beside(…)` whose calls may pass"
+            ));
         }
         let outcomes = cast.0.into_iter();
         Ok(outcomes
@@ -377,15 +443,15 @@ fn diverged(before: &[Waiting], now: &[Waiting]) -> String {
 
 /// The actors of one run. They are polled by the explorer itself and not spawned: so the explorer
 /// never looks at an actor that is in the middle of something, whatever runtime it is on.
-struct Cast<T>(Vec<Member<T>>);
+struct Cast<'a, T>(Vec<Member<'a, T>>);
 
-struct Member<T> {
+struct Member<'a, T> {
     name: &'static str,
-    work: Option<BoxFuture<'static, Result<T, String>>>,
+    work: Option<BoxFuture<'a, Result<Option<T>, String>>>,
     outcome: Option<T>,
 }
 
-impl<T> Cast<T> {
+impl<T> Cast<'_, T> {
     /// Lets every actor go on until it can no further.
     fn poll(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         for member in &mut self.0 {
@@ -395,7 +461,7 @@ impl<T> Cast<T> {
             if let Poll::Ready(ended) = work.as_mut().poll(context) {
                 member.work = None;
                 let panicked = |text| format!("{} panicked: {text}", member.name);
-                member.outcome = Some(ended.map_err(panicked)?);
+                member.outcome = ended.map_err(panicked)?;
             }
         }
         Ok(())
@@ -459,6 +525,7 @@ impl<T> Cast<T> {
 /// The plan that holds the calls of the actors.
 struct Stage {
     actors: Vec<&'static str>,
+    beside: Vec<&'static str>,
     under: Vec<Arc<dyn Plan>>,
     seen: Mutex<Seen>,
 }
@@ -474,6 +541,8 @@ struct Seen {
     several: bool,
     /// A call of an actor that was never held.
     slipped: Option<String>,
+    /// A call of none of the actors.
+    loose: Option<String>,
     calls: Vec<String>,
 }
 
@@ -511,6 +580,42 @@ impl Stage {
         .collect()
     }
 
+    /// Waits until this call or moment is released.
+    async fn hold(&self, actor: usize, number: u64, shape: String) {
+        let (release, released) = oneshot::channel();
+        {
+            let mut seen = lock(&self.seen);
+            seen.changes += 1;
+            seen.several |= seen.held.iter().any(|held| held.actor == actor)
+                || seen.in_flight.values().any(|other| *other == actor);
+            seen.held.push(Held {
+                actor,
+                number,
+                shape,
+                release,
+            });
+        }
+        let mut place = Place {
+            stage: self,
+            number: Some(number),
+        };
+        let _ = released.await;
+        place.number = None;
+    }
+
+    /// The number of the moment `actor` is: no call has it.
+    fn moment(actor: usize) -> u64 {
+        u64::MAX - actor as u64
+    }
+
+    /// Notes that a moment came.
+    fn happened(&self, actor: usize, name: &str) {
+        let mut seen = lock(&self.seen);
+        seen.changes += 1;
+        seen.in_flight.remove(&Self::moment(actor));
+        seen.calls.push(format!("— {name} —"));
+    }
+
     /// Releases one of the calls that [`Self::waiting`] gave.
     fn release(&self, chosen: usize) {
         let mut seen = lock(&self.seen);
@@ -527,26 +632,7 @@ impl Plan for Stage {
             let Some(actor) = self.actor(request) else {
                 return Verdict::Pass;
             };
-            let (release, released) = oneshot::channel();
-            {
-                let mut seen = lock(&self.seen);
-                seen.changes += 1;
-                seen.several |= seen.held.iter().any(|held| held.actor == actor)
-                    || seen.in_flight.values().any(|other| *other == actor);
-                let (number, shape) = (request.number, request.shape());
-                seen.held.push(Held {
-                    actor,
-                    number,
-                    shape,
-                    release,
-                });
-            }
-            let mut place = Place {
-                stage: self,
-                number: Some(request.number),
-            };
-            let _ = released.await;
-            place.number = None;
+            self.hold(actor, request.number, request.shape()).await;
             ask(&self.under, request).await
         })
     }
@@ -560,7 +646,11 @@ impl Plan for Stage {
             } else {
                 line.push_str("  (not held)");
             }
+            let may_pass = self.beside.iter().any(|name| **name == *call.request.actor);
             let mut seen = lock(&self.seen);
+            if !is_actors && !may_pass {
+                seen.loose.get_or_insert_with(|| line.clone());
+            }
             seen.changes += 1;
             if is_actors && seen.in_flight.remove(&call.request.number).is_none() {
                 seen.slipped.get_or_insert_with(|| line.clone());

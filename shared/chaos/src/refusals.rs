@@ -2,7 +2,7 @@
 
 use cloud::tap::{Plan, Request, Verdict};
 use futures::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A plan that says the same to the same call.
@@ -165,4 +165,131 @@ pub fn conflict(request: &Request) -> Verdict {
         })
     };
     Verdict::Answer { status: 400, body }
+}
+
+/// A plan that mixes the reasons of the first cancelled transaction: where a bit of the mask is set, the item
+/// at that place is told to be in a conflict, whatever else is true of it. DynamoDB reports each item by
+/// itself; of two that changed, it may bring back one and say "conflict" of the other.
+#[derive(Debug)]
+pub struct Mixed {
+    mask: u32,
+    done: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Mixed {
+    /// A conflict at every place whose bit is set.
+    pub fn at(mask: u32) -> Self {
+        Self {
+            mask,
+            done: std::sync::Arc::default(),
+        }
+    }
+
+    /// Whether a transaction was cancelled, and so mixed.
+    pub fn was_mixed(&self) -> bool {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
+impl Plan for Mixed {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let (mask, done) = (self.mask, std::sync::Arc::clone(&self.done));
+        let verdict = if request.operation == "TransactWriteItems" {
+            Verdict::Amend(cloud::tap::Amend(std::sync::Arc::new(
+                move |answer: &Value| {
+                    let mut answer = answer.clone();
+                    let reasons = answer.get_mut("CancellationReasons")?.as_array_mut()?;
+                    if done.swap(true, Ordering::SeqCst) {
+                        return None;
+                    }
+                    for (place, reason) in reasons.iter_mut().enumerate() {
+                        if mask & (1 << place) != 0 {
+                            *reason = json!({"Code": "TransactionConflict"});
+                        }
+                    }
+                    Some(answer)
+                },
+            )))
+        } else {
+            Verdict::Pass
+        };
+        Box::pin(async { verdict })
+    }
+}
+
+/// A plan under which one neighbour is stuck: every call that names it fails or hangs, and all others pass.
+/// A loop over many must get on with the others.
+#[derive(Debug)]
+pub struct Stuck {
+    id: String,
+    hangs: bool,
+    met: AtomicUsize,
+}
+
+impl Stuck {
+    /// Every call that names this id hangs.
+    pub fn hanging(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            hangs: true,
+            met: AtomicUsize::new(0),
+        }
+    }
+
+    /// DynamoDB refuses every call that names this id, as it would one whose item is too large.
+    pub fn failing(id: &str) -> Self {
+        Self {
+            hangs: false,
+            ..Self::hanging(id)
+        }
+    }
+
+    /// How many calls named it.
+    pub fn met(&self) -> usize {
+        self.met.load(Ordering::SeqCst)
+    }
+}
+
+impl Plan for Stuck {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let named = names(&request.body, &self.id)
+            || request
+                .targets
+                .iter()
+                .any(|t| t.resource.contains(&self.id));
+        self.met.fetch_add(usize::from(named), Ordering::SeqCst);
+        Box::pin(async move {
+            match (named, self.hangs) {
+                (false, _) => Verdict::Pass,
+                (true, true) => std::future::pending().await,
+                (true, false) => Verdict::Answer {
+                    status: 400,
+                    body: json!({
+                        "__type": "com.amazon.coral.validate#ValidationException",
+                        "message": "Item size has exceeded the maximum allowed size",
+                    }),
+                },
+            }
+        })
+    }
+}
+
+/// Whether the id stands in the text, by itself or as a part: `a` in `ride#a`, not in `table`.
+fn has_word(text: &str, id: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    text.match_indices(id).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + id.len()..].chars().next();
+        !before.is_some_and(joins) && !after.is_some_and(joins)
+    })
+}
+
+/// Whether any text in a body has this id.
+fn names(body: &Value, id: &str) -> bool {
+    match body {
+        Value::String(text) => has_word(text, id),
+        Value::Array(parts) => parts.iter().any(|part| names(part, id)),
+        Value::Object(parts) => parts.values().any(|part| names(part, id)),
+        _ => false,
+    }
 }

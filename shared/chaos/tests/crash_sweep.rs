@@ -235,3 +235,16 @@ async fn count_once(cloud: &Cloud) {
         .expression_attribute_values(":zero", N("0".into()));
     let _ = counted.send().await.guarded().unwrap();
 }
+
+#[tokio::test]
+async fn an_action_that_never_dies_under_its_name_has_shown_nothing() {
+    let vacuous = CrashSweep::of(one_in_a)
+        .action("spawner", |cloud: Arc<Cloud>| async move {
+            let work = async move { transfer(&cloud).await };
+            tokio::spawn(work).await.unwrap();
+        })
+        .run()
+        .await
+        .unwrap_err();
+    assert!(vacuous.why.contains("it never died"), "{}", vacuous.why);
+}

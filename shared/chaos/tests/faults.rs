@@ -133,7 +133,7 @@ async fn toys(cloud: &Cloud) -> usize {
 #[tokio::test]
 async fn a_stale_index_answers_as_it_did_before() {
     let cloud = toy::zero().await;
-    let faults = Arc::new(Faults::seeded(7).stale_index(1.0));
+    let faults = Arc::new(Faults::seeded(7).stale_read(1.0));
     let plan = cloud.tap().install(faults.clone());
     assert_eq!(toys(&cloud).await, 0, "before anybody looked it was empty");
     assert_eq!(
@@ -141,10 +141,10 @@ async fn a_stale_index_answers_as_it_did_before() {
         Some(0),
         "the table itself is not stale"
     );
-    assert_eq!(faults.injected()[&Fault::StaleIndex], 1);
+    assert_eq!(faults.injected()[&Fault::StaleRead], 1);
     drop(plan);
 
-    let fresh_then_stale = Arc::new(Faults::seeded(7).stale_index(1.0).sparing("early"));
+    let fresh_then_stale = Arc::new(Faults::seeded(7).stale_read(1.0).sparing("early"));
     let _plan = cloud.tap().install(fresh_then_stale);
     assert_eq!(as_actor("early", toys(&cloud)).await, 1);
     toy::write(&cloud, "b", 0).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_stale_index_answers_as_it_did_before() {
 async fn a_stale_index_finds_the_sweeper_that_trusts_it() {
     // The planted bug: acts on what the index said, without looking at the base item.
     let cloud = toy::zero().await;
-    let faults = Arc::new(Faults::seeded(7).stale_index(1.0).sparing("early"));
+    let faults = Arc::new(Faults::seeded(7).stale_read(1.0).sparing("early"));
     let _plan = cloud.tap().install(faults);
     as_actor("early", toys(&cloud)).await;
     cloud

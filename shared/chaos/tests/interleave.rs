@@ -471,3 +471,66 @@ async fn interleave_is_the_same_on_several_threads() {
         .unwrap();
     assert_eq!((explored.schedules, explored.seen["counter at 1"]), (6, 4));
 }
+
+#[tokio::test]
+async fn a_call_that_is_not_held_fails_the_run_unless_it_may_pass() {
+    let race = || {
+        Interleave::of(toy::zero)
+            .actor("alice", |cloud| async move {
+                toy::naive_increment(&cloud).await
+            })
+            .actor("bob", |cloud: Arc<Cloud>| async move {
+                let work = async move { toy::write(&cloud, "b", 1).await.unwrap() };
+                tokio::spawn(cloud::as_actor("helper", work)).await.unwrap();
+            })
+    };
+    let loose = race().run().await.unwrap_err();
+    assert!(loose.why.contains("a call was not held"), "{}", loose.why);
+    race().beside("helper").run().await.unwrap();
+}
+
+/// A lease that is checked by the clock and then written without its end: with a clock that stands still
+/// the two never meet.
+#[tokio::test]
+async fn time_that_passes_between_a_decision_and_its_write_is_found() {
+    let ends = cloud::TEST_EPOCH + 1_000;
+    let race = |with_time: bool| {
+        let race = Interleave::of(toy::zero)
+            .actor("holder", move |cloud: Arc<Cloud>| async move {
+                toy::read(&cloud, "a").await.unwrap();
+                if cloud.now() < ends {
+                    toy::write(&cloud, "a", 1).await.unwrap();
+                }
+            })
+            .actor("taker", move |cloud: Arc<Cloud>| async move {
+                toy::read(&cloud, "a").await.unwrap();
+                if cloud.now() >= ends {
+                    toy::write(&cloud, "a", 2).await.unwrap();
+                }
+            })
+            .check(|cloud, _| async move {
+                let kept = toy::peek(&cloud, "a").await.unwrap();
+                // Once taken, it is not the first holder's any more.
+                let taken = cloud.now() >= cloud::TEST_EPOCH + 1_000;
+                match kept {
+                    1 if taken => Ok("held after its end".to_owned()),
+                    kept => Ok(format!("{kept}")),
+                }
+            });
+        if with_time {
+            race.moment("the-lease-ends", |cloud: &Cloud| {
+                cloud.clock().advance(Duration::from_secs(1));
+            })
+        } else {
+            race
+        }
+    };
+    let still = race(false).run().await.unwrap();
+    assert_eq!(still.seen.keys().collect::<Vec<_>>(), ["1"]);
+    let moving = race(true).run().await.unwrap();
+    assert!(moving.seen.contains_key("held after its end"), "{moving:?}");
+    assert!(moving.seen.contains_key("2"), "{moving:?}");
+    let order = "holder taker the-lease-ends holder";
+    let replayed = race(true).replay(&order.parse().unwrap()).await.unwrap();
+    assert_eq!(replayed, "held after its end");
+}

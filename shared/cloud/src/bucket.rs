@@ -1,21 +1,34 @@
 //! Buckets: made once, removed with all they hold.
 
-use crate::{Cloud, CloudError};
+use crate::{Backend, Cloud, CloudError};
 use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::types::CreateBucketConfiguration;
 
 impl Cloud {
-    /// Makes a bucket, named without prefix. One that is there already is no error.
+    /// Makes a bucket, named without prefix, where the client is. One of ours that is there already is no
+    /// error; a stranger's is: all accounts share one space of names, and private bytes would go to it.
     pub async fn create_bucket(&self, name: &str) -> Result<(), CloudError> {
         let bucket = self.names().bucket(name);
-        match self.s3().create_bucket().bucket(bucket).send().await {
-            Err(error)
-                if !error
-                    .code()
-                    .is_some_and(|code| code.starts_with("BucketAlready")) =>
-            {
-                Err(error.into())
-            }
-            _ => Ok(()),
+        let mut request = self.s3().create_bucket().bucket(&bucket);
+        // The first region has no name here, and refuses to be given one.
+        let region = self.s3().config().region().map(ToString::to_string);
+        if let Some(region) = region.filter(|region| region != "us-east-1") {
+            let place =
+                CreateBucketConfiguration::builder().location_constraint(region.as_str().into());
+            request = request.create_bucket_configuration(place.build());
+        }
+        match request.send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.code() {
+                Some("BucketAlreadyOwnedByYou") => Ok(()),
+                // The embedded one has a single owner and says it of a bucket of ours.
+                Some("BucketAlreadyExists") if self.backend() == Backend::Embedded => Ok(()),
+                Some("BucketAlreadyExists") => Err(CloudError::Other(format!(
+                    "the bucket {bucket} belongs to another account: choose another \
+                     ARCHETYPES_PREFIX"
+                ))),
+                _ => Err(error.into()),
+            },
         }
     }
 

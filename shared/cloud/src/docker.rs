@@ -16,6 +16,7 @@ mod containers {
     use super::*;
     use crate::Parts;
     use crate::backend::Backend;
+    use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
     use std::time::Duration;
@@ -103,6 +104,8 @@ mod containers {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // Ctrl-C goes to a whole process group, and the reaper has to outlive this process.
+            .process_group(0)
             .spawn();
         match reaper {
             // Leaked on purpose: its standard input closes when this process is gone.

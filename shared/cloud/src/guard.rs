@@ -17,8 +17,8 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::collections::HashMap;
-use std::fmt;
 
 /// An item as DynamoDB gives it.
 pub type Item = HashMap<String, AttributeValue>;
@@ -58,15 +58,20 @@ impl CloudError {
     }
 }
 
-impl<E, R> From<SdkError<E, R>> for CloudError
+impl<E> From<SdkError<E, HttpResponse>> for CloudError
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-    R: fmt::Debug,
 {
-    fn from(error: SdkError<E, R>) -> Self {
+    fn from(error: SdkError<E, HttpResponse>) -> Self {
         match &error {
             SdkError::ServiceError(service) => {
-                let code = service.err().code().unwrap_or("no error code");
+                // S3 answers a HEAD without a body, so only its status tells.
+                let by_status = match service.raw().status().as_u16() {
+                    429 | 503 => "SlowDown",
+                    500..=599 => "InternalError",
+                    _ => "no error code",
+                };
+                let code = service.err().code().unwrap_or(by_status);
                 let text = format!(
                     "{code}: {}",
                     service.err().message().unwrap_or("no message")
@@ -74,7 +79,9 @@ where
                 match code {
                     "ProvisionedThroughputExceededException"
                     | "ThrottlingException"
-                    | "RequestLimitExceeded" => Self::Throttled(text),
+                    | "RequestLimitExceeded"
+                    | "SlowDown"
+                    | "RequestThrottled" => Self::Throttled(text),
                     "TransactionConflictException" | "TransactionInProgressException" => {
                         Self::Conflict(text)
                     }
@@ -89,9 +96,11 @@ where
                         Self::Throttled(text)
                     }
                     // A server that fails may have failed after the write.
-                    "InternalServerError" | "ServiceUnavailable" | "InternalFailure" => {
-                        Self::Unknown(text)
-                    }
+                    "InternalServerError"
+                    | "InternalError"
+                    | "ServiceUnavailable"
+                    | "InternalFailure"
+                    | "RequestTimeout" => Self::Unknown(text),
                     _ => Self::Other(text),
                 }
             }
@@ -188,6 +197,8 @@ pub struct Cancellation {
     pub failed: Vec<(&'static str, Option<Item>)>,
     /// Where these stand in the transaction, counted from 0.
     pub places: Vec<usize>,
+    /// How many other items were in a conflict or throttled: nothing is known of their conditions.
+    pub unknown: usize,
 }
 
 impl Cancellation {
@@ -198,6 +209,12 @@ impl Cancellation {
             .iter()
             .find(|(failed, _)| *failed == name)
             .map(|(_, item)| item.as_ref())
+    }
+
+    /// Whether every item that stood in the way is among [`Self::failed`]. If not, one of the others may
+    /// have changed too and did not come back: read again before deciding on what did.
+    pub fn is_whole(&self) -> bool {
+        self.unknown == 0
     }
 }
 
@@ -231,7 +248,12 @@ impl<T> GuardedTransaction<T> for Result<T, SdkError<TransactWriteItemsError>> {
         // another item of the same transaction, which say only that the time was bad.
         let failed = because("ConditionalCheckFailed");
         if !failed.is_empty() {
+            let known = [None, Some("None"), Some("ConditionalCheckFailed")];
+            let reasons = cancelled.cancellation_reasons().iter();
             return Ok(Transaction::Cancelled(Cancellation {
+                unknown: reasons
+                    .filter(|reason| !known.contains(&reason.code()))
+                    .count(),
                 places: failed.iter().map(|(place, ..)| *place).collect(),
                 failed: failed
                     .into_iter()

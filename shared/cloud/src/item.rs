@@ -29,9 +29,11 @@ pub fn from_item<T: DeserializeOwned>(item: &Item) -> Result<T, CloudError> {
     serde_dynamo::from_item(item.clone()).map_err(CloudError::corrupt)
 }
 
-/// Waits a little before a conflict is tried again, longer each time, at most 64 ms.
+/// Waits a little before a conflict is tried again, longer each time, at most 64 ms, and with jitter: those
+/// that met once would otherwise meet again.
 pub async fn pause(attempt: u32) {
-    tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+    let most = 1_000 << attempt.min(6);
+    tokio::time::sleep(Duration::from_micros(fastrand::u64(most / 2..=most))).await;
 }
 
 /// The items of a query, of all its pages.

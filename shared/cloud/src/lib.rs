@@ -24,6 +24,7 @@ pub mod ids;
 pub mod item;
 mod metering;
 pub mod names;
+pub mod patience;
 pub mod tables;
 pub mod tap;
 
@@ -35,6 +36,7 @@ pub use clock::{Clock, Millis};
 pub use guard::{Cancellation, CloudError, Guard, Guarded, GuardedTransaction, Item, Transaction};
 pub use ids::Ids;
 pub use names::Names;
+pub use patience::Patience;
 #[cfg(feature = "redis")]
 pub use tap::redis::RedisConnection;
 pub use tap::{Tap, as_actor};
@@ -57,6 +59,8 @@ pub struct Cloud {
     ids: Ids,
     names: Names,
     tap: Tap,
+    #[cfg(feature = "redis")]
+    patience: Patience,
     #[cfg(feature = "redis")]
     redis: Arc<Redis>,
     /// Embedded servers stop when the last clone is gone.
@@ -139,6 +143,8 @@ impl Cloud {
             names,
             tap,
             #[cfg(feature = "redis")]
+            patience: Patience::DEFAULT,
+            #[cfg(feature = "redis")]
             redis: Arc::new(Redis {
                 address: parts.redis,
                 connection: tokio::sync::OnceCell::new(),
@@ -188,6 +194,37 @@ impl Cloud {
         }
     }
 
+    /// The same cloud with clients that wait this long for what hangs.
+    pub fn with_patience(&self, patience: Patience) -> Self {
+        Self {
+            clients: self.clients.with_patience(patience),
+            beside: self.beside.with_patience(patience),
+            #[cfg(feature = "redis")]
+            patience,
+            ..self.clone()
+        }
+    }
+
+    /// The same cloud with its Redis at this address: for tests of a Redis that is away.
+    #[cfg(feature = "redis")]
+    pub fn with_redis_at(&self, url: &str) -> Self {
+        Self {
+            redis: Arc::new(Redis {
+                address: RedisAddress::At(url.to_owned()),
+                connection: tokio::sync::OnceCell::new(),
+            }),
+            ..self.clone()
+        }
+    }
+
+    /// The same cloud, taken for one of this backend: for tests of what differs there.
+    pub fn as_backend(&self, backend: Backend) -> Self {
+        Self {
+            backend,
+            ..self.clone()
+        }
+    }
+
     /// Now, in epoch milliseconds.
     pub fn now(&self) -> Millis {
         self.clock.now()
@@ -221,9 +258,14 @@ impl Cloud {
     /// resolves names) are the archetype's own. What a redirect policy follows is one call.
     #[cfg(feature = "http")]
     pub fn http(&self, client: reqwest::Client) -> reqwest_middleware::ClientWithMiddleware {
+        let plain = client.clone();
         let client = reqwest_middleware::ClientBuilder::new(client);
         if self.clients.tapped {
-            client.with(tap::outgoing::Tapped(self.tap.clone())).build()
+            let tapped = tap::outgoing::Tapped {
+                tap: self.tap.clone(),
+                client: plain,
+            };
+            client.with(tapped).build()
         } else {
             client.build()
         }
@@ -240,9 +282,12 @@ impl Cloud {
                 let client = self.redis.client()?;
                 // Half a second, the default, is less than a busy laptop may take to schedule a
                 // thread: a lost answer would then be the machine's doing, not the test's.
+                // Nor are there retries beneath a command: they would hold up all who wait for the
+                // same connection. The next command connects anew.
                 let patient = redis::aio::ConnectionManagerConfig::new()
-                    .set_connection_timeout(Some(Duration::from_secs(5)))
-                    .set_response_timeout(Some(Duration::from_secs(5)));
+                    .set_connection_timeout(Some(self.patience.redis))
+                    .set_response_timeout(Some(self.patience.redis))
+                    .set_number_of_retries(0);
                 let connecting = client.get_connection_manager_with_config(patient);
                 connecting.await.map_err(failed)
             })
@@ -250,18 +295,18 @@ impl Cloud {
         Ok(RedisConnection {
             tap: self.clients.tapped.then(|| self.tap.clone()),
             inner: connection.clone(),
+            patience: self.patience.redis,
         })
     }
 
     /// A connection for subscribing. What is published passes the tap; what arrives does not.
     #[cfg(feature = "redis")]
     pub async fn redis_subscriber(&self) -> Result<redis::aio::PubSub, ConnectError> {
-        let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
-        self.redis
-            .client()?
-            .get_async_pubsub()
-            .await
-            .map_err(failed)
+        let client = self.redis.client()?;
+        match tokio::time::timeout(self.patience.redis, client.get_async_pubsub()).await {
+            Ok(connected) => connected.map_err(|error| ConnectError::Redis(error.to_string())),
+            Err(_) => Err(ConnectError::Redis("it did not answer".into())),
+        }
     }
 }
 
@@ -290,6 +335,35 @@ impl Parts {
 }
 
 impl Clients {
+    fn with_patience(&self, patience: Patience) -> Self {
+        let dynamodb = self.dynamodb.config().to_builder();
+        Self {
+            dynamodb: aws_sdk_dynamodb::Client::from_conf(
+                dynamodb.timeout_config(patience.dynamodb()).build(),
+            ),
+            #[cfg(feature = "streams")]
+            streams: aws_sdk_dynamodbstreams::Client::from_conf(
+                (self.streams.config().to_builder())
+                    .timeout_config(patience.dynamodb())
+                    .build(),
+            ),
+            #[cfg(feature = "sqs")]
+            sqs: aws_sdk_sqs::Client::from_conf(
+                (self.sqs.config().to_builder())
+                    .timeout_config(patience.sqs())
+                    .build(),
+            ),
+            #[cfg(feature = "s3")]
+            s3: aws_sdk_s3::Client::from_conf(
+                (self.s3.config().to_builder())
+                    .timeout_config(patience.s3())
+                    .build(),
+            ),
+            #[cfg(any(feature = "redis", feature = "http"))]
+            tapped: self.tapped,
+        }
+    }
+
     fn new(parts: &Parts, http: SharedHttpClient, tap: Option<&Tap>) -> Self {
         let [dynamodb, sqs, s3] = &parts.endpoints;
         let _ = (sqs, s3, parts.path_style);
@@ -313,5 +387,6 @@ impl Clients {
             #[cfg(any(feature = "redis", feature = "http"))]
             tapped: tap.is_some(),
         }
+        .with_patience(Patience::DEFAULT)
     }
 }

@@ -82,6 +82,16 @@ pub enum Outcome {
     NoAnswer(String),
 }
 
+impl Outcome {
+    /// The HTTP status it comes with: DynamoDB refuses with 400, whatever the reason.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Ok => 200,
+            _ => 400,
+        }
+    }
+}
+
 /// Capacity that one table or index charged for one call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Consumed {

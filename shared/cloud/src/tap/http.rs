@@ -11,6 +11,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 /// Hands out connectors that pass the tap.
@@ -48,7 +49,13 @@ impl HttpConnector for TappedConnector {
         let request = describe(&http, &self.tap);
         let is_json = !matches!(request.service, Service::S3);
         let (tap, inner) = (self.tap.clone(), self.inner.clone());
+        let (twin, twins) = (http.try_clone(), self.inner.clone());
         HttpConnectorFuture::new(async move {
+            let again = |body: Option<Value>| {
+                let sending = twins.call(with_body(twin?, body));
+                let whole = async move { buffered(sending.await?).await };
+                Some(Box::pin(whole) as BoxFuture<'static, _>)
+            };
             let send = |body: Option<Value>| async move {
                 let response = inner.call(with_body(http, body)).await?;
                 if is_json {
@@ -57,7 +64,7 @@ impl HttpConnector for TappedConnector {
                     Ok(response)
                 }
             };
-            tap.pass(request, send, read, answer, fail).await
+            tap.pass(request, send, again, read, answer, fail).await
         })
     }
 }
@@ -151,7 +158,12 @@ fn answer(status: u16, body: Value) -> Result<HttpResponse, ConnectorError> {
     let status = status
         .try_into()
         .map_err(|_| ConnectorError::other("not an HTTP status".into(), None))?;
-    Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
+    // S3 speaks XML, which comes as one string.
+    let text = match body {
+        Value::String(text) => text,
+        json => json.to_string(),
+    };
+    Ok(HttpResponse::new(status, SdkBody::from(text)))
 }
 
 fn fail(failure: Failure) -> ConnectorError {

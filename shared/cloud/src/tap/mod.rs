@@ -59,6 +59,52 @@ pub enum Verdict {
     Kill,
     /// The process dies after the call was carried out.
     KillAfter,
+    /// A copy of it stays on the way, to be delivered later: see [`LateCopy`].
+    Keep {
+        /// Where the copy is kept.
+        copy: LateCopy,
+        /// Whether this sending arrives too. If not, the caller sees a timeout.
+        arrives: bool,
+    },
+    /// It is carried out, and this is made of the JSON answer, which keeps its status. For answers that
+    /// DynamoDB may give and the embedded one never does.
+    Amend(Amend),
+}
+
+/// Makes another answer of an answer; none leaves it as it is.
+#[derive(Clone)]
+pub struct Amend(pub Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>);
+
+impl std::fmt::Debug for Amend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Amend")
+    }
+}
+
+/// A request that is still on its way when its retry has long been answered, or its sender is dead.
+/// Clones are the same request.
+#[derive(Clone, Default)]
+pub struct LateCopy(Arc<Mutex<Option<BoxFuture<'static, Outcome>>>>);
+
+impl LateCopy {
+    /// Delivers the copy, past all plans and recordings. None if there is none, or no more.
+    pub async fn deliver(&self) -> Option<Outcome> {
+        let copy = self.lock().take();
+        match copy {
+            Some(copy) => Some(copy.await),
+            None => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture<'static, Outcome>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for LateCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LateCopy")
+    }
 }
 
 /// Decides about calls. `before` may wait as long as it likes: that is how calls are held.
@@ -172,18 +218,21 @@ impl Tap {
     /// Carries one call past the plans and the recordings. `send` makes the real call, with
     /// another body if a plan rewrote it; `T` is the transport's own answer.
     ///
-    /// This is the whole seam: the transports differ only in the four closures.
+    /// This is the whole seam: the transports differ only in the closures. `again` makes a second
+    /// sending of the same request, where its body can be had twice.
     pub(crate) async fn pass<T, E, S>(
         &self,
         mut request: Request,
         send: impl FnOnce(Option<Value>) -> S,
-        read: impl FnOnce(&T) -> (Outcome, Option<Value>),
+        again: impl FnOnce(Option<Value>) -> Option<BoxFuture<'static, Result<T, E>>>,
+        read: fn(&T) -> (Outcome, Option<Value>),
         answer: impl FnOnce(u16, Value) -> Result<T, E>,
         fail: fn(Failure) -> E,
     ) -> Result<T, E>
     where
         S: Future<Output = Result<T, E>>,
-        E: std::fmt::Display,
+        T: 'static,
+        E: std::fmt::Display + 'static,
     {
         request.number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let plans = self.plans();
@@ -205,6 +254,33 @@ impl Tap {
         let mut keeps = None;
         let result = match verdict {
             Verdict::Pass | Verdict::Rewrite(_) => send(rewritten).await,
+            Verdict::Keep { copy, arrives } => {
+                *copy.lock() = again(rewritten.clone()).map(|sending| {
+                    let delivered = async move {
+                        match sending.await {
+                            Ok(answer) => read(&answer).0,
+                            Err(error) => Outcome::NoAnswer(error.to_string()),
+                        }
+                    };
+                    Box::pin(delivered) as BoxFuture<'static, Outcome>
+                });
+                if arrives {
+                    send(rewritten).await
+                } else {
+                    Err(fail(Failure::RequestLost))
+                }
+            }
+            Verdict::Amend(Amend(amend)) => {
+                let result = send(rewritten).await;
+                let given = result.as_ref().ok().map(read);
+                match given {
+                    Some((outcome, Some(body))) => match amend(&body) {
+                        Some(other) => answer(outcome.status(), other),
+                        None => result,
+                    },
+                    _ => result,
+                }
+            }
             Verdict::Answer { status, body } => answer(status, body),
             Verdict::LoseRequest => Err(fail(Failure::RequestLost)),
             Verdict::Kill => Err(fail(Failure::Killed)),

@@ -3,6 +3,7 @@
 use super::call::{Outcome, Request as Seen, Service, Target};
 use super::{Failure, Tap, current_actor};
 use crate::names::Names;
+use futures::future::BoxFuture;
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use serde_json::{Map, Value};
@@ -19,7 +20,11 @@ const SHOWN: [&str; 4] = [
 const LOOKED_AT: u64 = 64 * 1024;
 
 /// Lets requests pass the tap.
-pub(crate) struct Tapped(pub(crate) Tap);
+pub(crate) struct Tapped {
+    pub(crate) tap: Tap,
+    /// Sends late copies, past the other middleware.
+    pub(crate) client: reqwest::Client,
+}
 
 #[async_trait::async_trait]
 impl Middleware for Tapped {
@@ -29,17 +34,23 @@ impl Middleware for Tapped {
         extensions: &mut http::Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        if !self.0.is_on() {
+        if !self.tap.is_on() {
             return next.run(request, extensions).await;
         }
         let url = request.url().clone();
-        let seen = describe(&request, self.0.names());
+        let seen = describe(&request, self.tap.names());
+        let (twin, client) = (request.try_clone(), self.client.clone());
+        let again = |body: Option<Value>| {
+            let sending = client.execute(with_json(twin?, body));
+            let looked = async move { looked_at(sending.await?).await };
+            Some(Box::pin(looked) as BoxFuture<'static, _>)
+        };
         let send = |body: Option<Value>| async move {
             let response = next.run(with_json(request, body), extensions).await?;
             looked_at(response).await
         };
         let answer = |status, body| made_up(status, &body, url);
-        let passed = self.0.pass(seen, send, read, answer, fail).await?;
+        let passed = self.tap.pass(seen, send, again, read, answer, fail).await?;
         Ok(passed.0)
     }
 }

@@ -5,6 +5,7 @@ use super::{Failure, Tap, current_actor};
 use redis::aio::{ConnectionLike, ConnectionManager};
 use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, Value};
 use serde_json::Value as Json;
+use std::time::Duration;
 
 /// A Redis connection whose commands pass the tap. It is a [`ConnectionLike`], so
 /// `redis::AsyncCommands`, scripts and pipelines work on it as on any other.
@@ -12,25 +13,55 @@ use serde_json::Value as Json;
 pub struct RedisConnection {
     pub(crate) tap: Option<Tap>,
     pub(crate) inner: ConnectionManager,
+    /// How long a command may take, with all that happens to it at the tap.
+    pub(crate) patience: Duration,
+}
+
+impl RedisConnection {
+    /// The same connection for commands that are given up after this long.
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+/// The answer, or an error that says that none came.
+async fn in_time<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisError> {
+    match tokio::time::timeout(patience, answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let late = format!("no answer in {patience:?}");
+            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late).into())
+        }
+    }
 }
 
 impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         let Some(tap) = self.tap.clone().filter(Tap::is_on) else {
-            return self.inner.req_packed_command(cmd);
+            return Box::pin(in_time(self.patience, self.inner.req_packed_command(cmd)));
         };
         let request = describe([cmd], &tap);
+        let (mut twin, copy) = (self.inner.clone(), cmd.clone());
         let inner = &mut self.inner;
-        Box::pin(async move {
+        Box::pin(in_time(self.patience, async move {
             tap.pass(
                 request,
                 |_| inner.req_packed_command(cmd),
+                |_| {
+                    Some(Box::pin(
+                        async move { twin.req_packed_command(&copy).await },
+                    ))
+                },
                 |_| (Outcome::Ok, None),
                 |status, body| Err(refused(status, &body)),
                 fail,
             )
             .await
-        })
+        }))
     }
 
     fn req_packed_commands<'a>(
@@ -40,20 +71,27 @@ impl ConnectionLike for RedisConnection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         let Some(tap) = self.tap.clone().filter(Tap::is_on) else {
-            return self.inner.req_packed_commands(pipeline, offset, count);
+            let answer = self.inner.req_packed_commands(pipeline, offset, count);
+            return Box::pin(in_time(self.patience, answer));
         };
         let request = describe(pipeline.cmd_iter(), &tap);
+        let (mut twin, copy) = (self.inner.clone(), pipeline.clone());
         let inner = &mut self.inner;
-        Box::pin(async move {
+        Box::pin(in_time(self.patience, async move {
             tap.pass(
                 request,
                 |_| inner.req_packed_commands(pipeline, offset, count),
+                |_| {
+                    Some(Box::pin(async move {
+                        twin.req_packed_commands(&copy, offset, count).await
+                    }))
+                },
                 |_| (Outcome::Ok, None),
                 |status, body| Err(refused(status, &body)),
                 fail,
             )
             .await
-        })
+        }))
     }
 
     fn get_db(&self) -> i64 {
