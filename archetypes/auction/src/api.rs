@@ -122,7 +122,7 @@ impl From<AuctionError> for Refusal {
             AuctionError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             AuctionError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 

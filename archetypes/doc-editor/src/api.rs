@@ -118,7 +118,7 @@ impl From<DocumentError> for Refusal {
             DocumentError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             DocumentError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 

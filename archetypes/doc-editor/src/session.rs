@@ -9,6 +9,7 @@ use crate::presence::{PRESENT_MS, Person};
 use crate::protocol::{FromClient, FromServer};
 use crate::{DocumentError, EditOutcome, Open};
 use axum::extract::ws::{Message, WebSocket};
+use serving::{Refusal, shortened};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -318,7 +319,8 @@ impl Session {
                 Err(Over)
             }
             Err(error) => {
-                let _ = self.wire.refuse(&error.to_string()).await;
+                let why = Refusal::from(error).told("a session");
+                let _ = self.wire.refuse(&why).await;
                 Err(Over)
             }
         }
@@ -353,7 +355,7 @@ impl Wire {
     }
 
     async fn refuse(&mut self, why: &str) -> Result<(), Over> {
-        let why = why.to_owned();
+        let why = shortened(why.to_owned());
         self.send(&FromServer::Refused { why }).await
     }
 }

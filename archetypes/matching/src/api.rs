@@ -157,13 +157,13 @@ impl From<DispatchError> for Refusal {
             DispatchError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             DispatchError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 
 /// The request was fine, the answer is no.
 fn no(why: impl ToString) -> Refusal {
-    Refusal(StatusCode::CONFLICT, why.to_string())
+    Refusal::new(StatusCode::CONFLICT, why.to_string())
 }
 
 type Shared = State<App>;

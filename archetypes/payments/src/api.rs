@@ -86,7 +86,7 @@ impl From<PaymentsError> for Refused {
             PaymentsError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             PaymentsError::Fault(fault) => return Refusal::from(fault).into(),
         };
-        Self(Refusal(status, error.to_string()), after)
+        Self(Refusal::new(status, error.to_string()), after)
     }
 }
 

@@ -53,7 +53,7 @@ impl From<SchedulerError> for Refusal {
             SchedulerError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             SchedulerError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 
@@ -81,9 +81,8 @@ struct ListQuery {
 
 async fn list(
     State(scheduler): State<Scheduler>,
-    query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<JobDefinitionState>>, Refusal> {
-    let Query(query) = query.map_err(|wrong| Refusal::bad_request(wrong.body_text()))?;
     let most = query.most.unwrap_or(MOST).clamp(1, MOST);
     Ok(Json(scheduler.jobs_of(&query.tenant, most).await?))
 }
@@ -97,9 +96,8 @@ struct Most {
 async fn executions(
     State(scheduler): State<Scheduler>,
     Path(id): Path<String>,
-    query: Result<Query<Most>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<Most>,
 ) -> Result<Json<Vec<ExecutionState>>, Refusal> {
-    let Query(query) = query.map_err(|wrong| Refusal::bad_request(wrong.body_text()))?;
     scheduler.known_job(&id).await?;
     let most = query.most.unwrap_or(100).clamp(1, MOST);
     Ok(Json(scheduler.executions_of(&id, most).await?))

@@ -55,7 +55,7 @@ impl From<TaggingError> for Refusal {
             TaggingError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             TaggingError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 
@@ -69,16 +69,6 @@ fn tag(text: &str) -> Result<TagName, TaggingError> {
 
 fn content(id: &str) -> Result<ContentId, TaggingError> {
     Ok(ContentId::new(id)?)
-}
-
-/// What a query string says, or what is wrong with it.
-type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
-
-fn asked<T>(given: Asked<T>) -> Result<T, Refusal> {
-    match given {
-        Ok(Query(asked)) => Ok(asked),
-        Err(wrong) => Err(Refusal::bad_request(wrong.body_text())),
-    }
 }
 
 #[derive(Deserialize)]
@@ -161,7 +151,7 @@ async fn raise(
         Raised::Done(tag) => Ok(Json(tag.into())),
         Raised::Merged { into } => {
             let text = format!("it was merged into '{into}'");
-            Err(Refusal(StatusCode::CONFLICT, text))
+            Err(Refusal::new(StatusCode::CONFLICT, text))
         }
     }
 }
@@ -176,7 +166,7 @@ async fn add_synonym(
     match added {
         Synonym::Taken(_) => {
             let text = "that name has a meaning of its own";
-            Err(Refusal(StatusCode::CONFLICT, text.into()))
+            Err(Refusal::new(StatusCode::CONFLICT, text))
         }
         _ => Ok(Json(json!({"name": alias, "stands_for": name}))),
     }
@@ -193,7 +183,7 @@ async fn merge(
         Merged::Done { moved, both } => Ok(Json(json!({"moved": moved, "had_both": both}))),
         Merged::Elsewhere { into } => {
             let text = format!("it is merged into '{into}'");
-            Err(Refusal(StatusCode::CONFLICT, text))
+            Err(Refusal::new(StatusCode::CONFLICT, text))
         }
     }
 }
@@ -211,7 +201,7 @@ async fn attach(
         Attached::Before(edge) => (StatusCode::OK, edge),
         Attached::Full { cap } => {
             let text = format!("a content has at most {cap} tags");
-            return Err(Refusal(StatusCode::CONFLICT, text));
+            return Err(Refusal::new(StatusCode::CONFLICT, text));
         }
     };
     Ok((status, Json(EdgeView::from(edge))).into_response())
@@ -251,9 +241,8 @@ fn twenty() -> usize {
 async fn view(
     State(tagging): State<Tagging>,
     Path((of, name)): Path<(String, String)>,
-    given: Asked<ViewQuery>,
+    Query(asked): Query<ViewQuery>,
 ) -> Result<Json<Page>, Refusal> {
-    let asked = asked(given)?;
     let page = tagging
         .view(
             &tenant(&of)?,
@@ -280,9 +269,8 @@ struct SearchQuery {
 async fn search(
     State(tagging): State<Tagging>,
     Path(of): Path<String>,
-    given: Asked<SearchQuery>,
+    Query(asked): Query<SearchQuery>,
 ) -> Result<Json<Page>, Refusal> {
-    let asked = asked(given)?;
     let (search, names) = match (asked.all, asked.any) {
         (Some(names), None) => (Search::All, names),
         (None, Some(names)) => (Search::Any, names),
@@ -319,9 +307,8 @@ fn ten() -> usize {
 async fn autocomplete(
     State(tagging): State<Tagging>,
     Path(of): Path<String>,
-    given: Asked<PrefixQuery>,
+    Query(asked): Query<PrefixQuery>,
 ) -> Result<Json<Vec<String>>, Refusal> {
-    let asked = asked(given)?;
     let found = tagging
         .autocomplete(&tenant(&of)?, &asked.prefix, asked.limit)
         .await?;
@@ -351,9 +338,8 @@ enum WindowName {
 async fn top(
     State(tagging): State<Tagging>,
     Path(of): Path<String>,
-    given: Asked<TopQuery>,
+    Query(asked): Query<TopQuery>,
 ) -> Result<Json<Vec<Value>>, Refusal> {
-    let asked = asked(given)?;
     let now = tagging.cloud().now();
     let window = match asked.window {
         WindowName::All => Window::All,

@@ -174,13 +174,13 @@ impl From<OfficeError> for Refusal {
             OfficeError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             OfficeError::Fault(fault) => return fault.into(),
         };
-        Self(status, error.to_string())
+        Self::new(status, error.to_string())
     }
 }
 
 /// The request was fine, the answer is no.
 fn no(why: impl ToString) -> Refusal {
-    Refusal(StatusCode::CONFLICT, why.to_string())
+    Refusal::new(StatusCode::CONFLICT, why.to_string())
 }
 
 async fn create(

@@ -1,13 +1,17 @@
 //! What every JSON API has: refusals in words, a place to listen, an end by Ctrl-C.
 //!
 //! Every refusal is `{"error": …}` with a status that says whose turn it is: 400 mend the request,
-//! 404 there is no such thing, 409 the answer is no, 503 try again.
+//! 404 there is no such thing, 409 the answer is no, 413 send less, 503 try again. A 500 says only that
+//! something failed: what failed is for the log, not for the client.
 
 #[cfg(feature = "client")]
 pub mod client;
 
+use axum::extract::Request;
 use axum::extract::rejection::JsonRejection;
-use axum::http::StatusCode;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use clap::{Arg, ArgMatches, value_parser};
@@ -16,33 +20,94 @@ use serde_json::json;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
+/// The most characters of an error: enough to say what is wrong, too few to echo what was sent.
+pub const MOST_CHARACTERS: usize = 500;
+
 /// A refusal with its status.
 #[derive(Debug)]
-pub struct Refusal(pub StatusCode, pub String);
+pub struct Refusal {
+    status: StatusCode,
+    text: String,
+    /// For the log alone.
+    detail: Option<String>,
+}
 
 impl Refusal {
+    /// A refusal in these words.
+    pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            text: text.into(),
+            detail: None,
+        }
+    }
+
     /// 400: mend the request.
     pub fn bad_request(text: impl Into<String>) -> Self {
-        Self(StatusCode::BAD_REQUEST, text.into())
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    /// 500: what failed goes to the log.
+    fn failed(detail: String) -> Self {
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            text: "something failed here; the log has the details".into(),
+            detail: Some(detail),
+        }
+    }
+
+    /// What a client is told where there is no response to carry it; what failed is logged as of `what`.
+    pub fn told(self, what: &str) -> String {
+        if let Some(detail) = self.detail {
+            eprintln!("{what}: {}: {detail}", self.status);
+        }
+        shortened(self.text)
     }
 }
 
+/// What a response leaves for the log.
+#[derive(Clone)]
+struct Detail(String);
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(json!({"error": self.1}))).into_response()
+        let body = Json(json!({"error": shortened(self.text)}));
+        let mut response = (self.status, body).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(detail) = self.detail {
+            response.extensions_mut().insert(Detail(detail));
+        }
+        response
     }
+}
+
+/// At most [`MOST_CHARACTERS`] of it, and a sign that there was more.
+pub fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MOST_CHARACTERS) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// A fault below the rules: 503 where the same may be sent again, 500 where that would not help.
 impl From<&CloudError> for Refusal {
     fn from(fault: &CloudError) -> Self {
-        let status = match fault {
-            CloudError::Throttled(_) | CloudError::Conflict(_) | CloudError::Unknown(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
+        let text = match fault {
+            CloudError::Throttled(_) => "too much at once: send the same again",
+            CloudError::Conflict(_) => "another request was faster: send the same again",
+            CloudError::Unknown(_) => "the outcome is unknown: send the same again",
+            CloudError::Corrupt(_) | CloudError::Other(_) => {
+                return Self::failed(fault.to_string());
             }
-            CloudError::Corrupt(_) | CloudError::Other(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self(status, fault.to_string())
+        Self {
+            detail: Some(fault.to_string()),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
     }
 }
 
@@ -55,24 +120,52 @@ impl From<CloudError> for Refusal {
 /// A body as it came, readable or not.
 pub type Body<T> = Result<Json<T>, JsonRejection>;
 
-/// The body, or what is wrong with it.
+/// The body, or what is wrong with it: 413 too long, 415 not called JSON, 400 anything else.
 pub fn body<T>(given: Body<T>) -> Result<T, Refusal> {
     match given {
         Ok(Json(body)) => Ok(body),
-        Err(wrong) => Err(Refusal::bad_request(wrong.body_text())),
+        Err(wrong @ JsonRejection::JsonDataError(_)) => {
+            Err(Refusal::bad_request(wrong.body_text()))
+        }
+        Err(wrong) => Err(Refusal::new(wrong.status(), wrong.body_text())),
     }
 }
 
-/// The router, with JSON also for what it does not have.
+/// The router, with JSON also for what it does not have and for what axum refuses by itself.
 pub fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router
-        .fallback(async || Refusal(StatusCode::NOT_FOUND, "there is nothing here".into()))
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is nothing here"))
         .method_not_allowed_fallback(async || {
-            Refusal(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "not with this method".into(),
-            )
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
         })
+        .layer(from_fn(in_words))
+}
+
+/// Logs what a failure left for the log, and says in JSON what axum says in plain text: a path that is no
+/// UTF-8, a number that is none, a query that does not read, a WebSocket's address without an upgrade.
+async fn in_words(request: Request, next: Next) -> Response {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let response = next.run(request).await;
+    let status = response.status();
+    if let Some(Detail(detail)) = response.extensions().get() {
+        eprintln!("{method} {}: {status}: {detail}", uri.path());
+    }
+    let refused = status.is_client_error() || status.is_server_error();
+    let is_json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
+    if !refused || response.headers().get(CONTENT_TYPE).is_some_and(is_json) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, 1 << 20).await;
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = match text {
+        Ok(text) if !text.is_empty() => text,
+        _ => status.canonical_reason().unwrap_or("refused").to_owned(),
+    };
+    // The other headers stay: they say what would be right.
+    parts.headers.remove(CONTENT_LENGTH);
+    parts.headers.remove(CONTENT_TYPE);
+    (parts, Refusal::new(status, text)).into_response()
 }
 
 /// `--listen ADDRESS`.
