@@ -223,6 +223,21 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn a_bid_is_placed_though_its_bidder_hangs_up() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let path = format!("/auctions/{id}/bids");
+    let bid = json!({"bid_id": "b-1", "bidder_id": "alice", "currency": "EUR", "amount": 10000});
+    let tap = server.house.cloud().tap();
+    let is_bid = |request: &cloud::tap::Request| request.operation == "TransactWriteItems";
+    let hung_up = server.post_and_hang_up(&path, bid, tap, is_bid).await;
+    hung_up.unwrap();
+    let placed = async { while server.get(&path).await.1[0]["bid_id"] != "b-1" {} };
+    let placed = tokio::time::timeout(Duration::from_secs(5), placed).await;
+    assert!(placed.is_ok(), "the bid was dropped with its connection");
+}
+
+#[tokio::test]
 async fn stopping_ends_open_event_streams() {
     let server = serve(Layout::OneItem).await;
     let id = server.create().await;

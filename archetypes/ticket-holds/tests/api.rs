@@ -15,6 +15,7 @@ in_both_realizations!(
     a_seat_is_held_paid_for_and_given_back_with_curl_alone,
     the_sweeper_of_a_server_ends_what_is_over,
     wrong_requests_are_answered_with_what_is_wrong,
+    a_hold_is_taken_though_its_client_hangs_up,
     stopping_ends_the_server,
 );
 
@@ -227,6 +228,20 @@ async fn wrong_requests_are_answered_with_what_is_wrong(realization: Realization
         let error = answer["error"].as_str().unwrap();
         assert!(error.contains(says), "{path}: {error}");
     }
+}
+
+async fn a_hold_is_taken_though_its_client_hangs_up(realization: Realization) {
+    let (venue, server) = serve(realization).await;
+    let event = json!({"event_id": "e-1", "name": "Proms", "sections": [{"name": "A", "seats": 3, "price": 8500}]});
+    assert_eq!(server.post("/events", event).await.0, 201);
+    let (path, hold) = ("/events/e-1/bookings", ask("alice", &["A-1"]));
+    let tap = venue.office.cloud().tap();
+    let is_hold = |request: &cloud::tap::Request| request.operation == "TransactWriteItems";
+    let hung_up = server.post_and_hang_up(path, hold, tap, is_hold).await;
+    hung_up.unwrap();
+    let held = async { while server.get("/bookings/b-alice").await.0 != 200 {} };
+    let held = tokio::time::timeout(Duration::from_secs(5), held).await;
+    assert!(held.is_ok(), "the hold was dropped with its connection");
 }
 
 async fn stopping_ends_the_server(realization: Realization) {

@@ -138,7 +138,21 @@ pub fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Ro
         .method_not_allowed_fallback(async || {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
         })
+        .layer(from_fn(finish_what_began))
         .layer(from_fn(in_words))
+}
+
+/// A client that hangs up makes axum drop the handler wherever it waits, also between two writes. So what
+/// may change something runs in a task of its own, which ends when it is done. What only reads is dropped.
+async fn finish_what_began(request: Request, next: Next) -> Response {
+    if request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let work = cloud::as_actor(cloud::tap::current_actor(), next.run(request));
+    match tokio::spawn(work).await {
+        Ok(response) => response,
+        Err(panicked) => Refusal::failed(panicked.to_string()).into_response(),
+    }
 }
 
 /// Logs what a failure left for the log, and says in JSON what axum says in plain text: a path that is no
