@@ -2,6 +2,7 @@
 //!
 //! - `tests/conformance`: how a backend must behave, one test for each behaviour;
 //! - `tests/tidy.rs`: the shape of the tree, as rules over its text;
+//! - `tests/edges.rs`: ids and refusals, the same for every server;
 //! - `tests/features.rs`: a crate builds only the services it uses;
 //! - `tests/readme.rs`: the commands of the READMEs work, and their generated parts are current.
 //!

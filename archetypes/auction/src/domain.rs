@@ -3,6 +3,7 @@
 
 use crate::{increments, proxy, soft_close};
 use cloud::Millis;
+use cloud::text::NotAnId;
 use serde::{Deserialize, Serialize};
 
 /// Money in minor units (cents) of the auction's currency.
@@ -287,6 +288,14 @@ pub enum BadInput {
         /// How long it was.
         length: usize,
     },
+    /// Not an id.
+    #[error("{what} {why}")]
+    Id {
+        /// Which id.
+        what: &'static str,
+        /// Why not.
+        why: NotAnId,
+    },
     /// Reserve below start, buy-now below reserve.
     #[error("{0}")]
     Prices(&'static str),
@@ -300,9 +309,9 @@ impl NewBid {
     pub fn validate(&self) -> Result<(), BadInput> {
         amount("the bid", self.offer.max())?;
         currency(&self.currency)?;
-        text("auction_id", &self.auction_id, MAX_TITLE)?;
-        text("bid_id", &self.bid_id, MAX_TITLE)?;
-        text("bidder_id", &self.bidder_id, MAX_TITLE)
+        id("auction_id", &self.auction_id)?;
+        id("bid_id", &self.bid_id)?;
+        id("bidder_id", &self.bidder_id)
     }
 }
 
@@ -310,9 +319,9 @@ impl AuctionState {
     /// Checks an auction that is about to be created at `now`.
     pub fn validate(&self, now: Millis) -> Result<(), BadInput> {
         text("the title", &self.title, MAX_TITLE)?;
-        text("item_id", &self.item_id, MAX_TITLE)?;
-        text("seller_id", &self.seller_id, MAX_TITLE)?;
-        text("auction_id", &self.auction_id, MAX_TITLE)?;
+        id("item_id", &self.item_id)?;
+        id("seller_id", &self.seller_id)?;
+        id("auction_id", &self.auction_id)?;
         currency(&self.currency)?;
         amount("starting_price", self.starting_price)?;
         if self.end_time <= now {
@@ -352,6 +361,10 @@ fn currency(code: &str) -> Result<(), BadInput> {
     } else {
         Err(BadInput::Currency(code.to_owned()))
     }
+}
+
+fn id(what: &'static str, id: &str) -> Result<(), BadInput> {
+    cloud::text::id(id, MAX_TITLE).map_err(|why| BadInput::Id { what, why })
 }
 
 fn text(what: &'static str, text: &str, most: usize) -> Result<(), BadInput> {

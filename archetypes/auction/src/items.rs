@@ -156,7 +156,7 @@ impl AuctionHouse {
     /// is true; a stale price would only cost a retry, since the guard decides.
     pub async fn read_window(&self, auction_id: &str) -> Result<Option<Window>, CloudError> {
         // No auction has such an id, and DynamoDB would call it a wrong request.
-        if !(1..=MAX_TITLE).contains(&auction_id.chars().count()) {
+        if cloud::text::id(auction_id, MAX_TITLE).is_err() {
             return Ok(None);
         }
         match self.layout {

@@ -2,6 +2,7 @@
 //! argument, nothing here knows a database.
 
 use cloud::Millis;
+use cloud::text::NotAnId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -271,8 +272,8 @@ pub fn ride_of(assignment_id: &str) -> &str {
 /// Whether an offer can have this id. No other is sent to DynamoDB, which would call it a wrong
 /// request: a key is not empty.
 pub(crate) fn is_offer_id(assignment_id: &str) -> bool {
-    (1..=MAX_TEXT).contains(&ride_of(assignment_id).chars().count())
-        && assignment_id.chars().count() <= MAX_OFFER_ID
+    cloud::text::id(ride_of(assignment_id), MAX_TEXT).is_ok()
+        && cloud::text::id(assignment_id, MAX_OFFER_ID).is_ok()
 }
 
 /// DriverAssignmentState's status.
@@ -521,13 +522,13 @@ impl NewQuote {
 /// What is wrong with what came in. Found before anything is written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadInput {
-    /// Empty or too long.
-    #[error("{what} must have between 1 and {MAX_TEXT} characters, not {length}")]
-    Length {
-        /// Which text.
+    /// Not an id.
+    #[error("{what} {why}")]
+    Id {
+        /// Which id.
         what: &'static str,
-        /// How long it was.
-        length: usize,
+        /// Why not.
+        why: NotAnId,
     },
     /// Not on this planet.
     #[error("{lat},{lon} is no place: latitudes go from -90 to 90, longitudes from -180 to 180")]
@@ -545,14 +546,9 @@ pub enum BadInput {
     Radius(String),
 }
 
-/// An id: neither empty nor long.
+/// An id that a client made.
 pub(crate) fn text(what: &'static str, text: &str) -> Result<(), BadInput> {
-    let length = text.chars().count();
-    if (1..=MAX_TEXT).contains(&length) {
-        Ok(())
-    } else {
-        Err(BadInput::Length { what, length })
-    }
+    cloud::text::id(text, MAX_TEXT).map_err(|why| BadInput::Id { what, why })
 }
 
 /// A search radius.

@@ -58,7 +58,7 @@ impl Dispatch {
         id: &str,
     ) -> Result<Option<T>, CloudError> {
         // Nothing has such an id, and DynamoDB would call it a wrong request.
-        if id.is_empty() || id.chars().count() > MAX_OFFER_ID {
+        if cloud::text::id(id, MAX_OFFER_ID).is_err() {
             return Ok(None);
         }
         let found = self

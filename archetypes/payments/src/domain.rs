@@ -7,6 +7,7 @@
 use crate::ledger::{self, Posting};
 use crate::money::{Amount, MAX_AMOUNT, Unit};
 use cloud::Millis;
+use cloud::text::NotAnId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -304,12 +305,12 @@ pub enum Movement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadInput {
     /// An id, key or token that cannot be one.
-    #[error("{what} has {length} characters: 1 to {MAX_TEXT} are allowed")]
-    Length {
+    #[error("{what} {why}")]
+    Id {
         /// Which.
         what: &'static str,
-        /// How long it is.
-        length: usize,
+        /// Why not.
+        why: NotAnId,
     },
     /// An amount that cannot be paid.
     #[error("the amount is {0}: it must be from 1 to {MAX_AMOUNT}, in minor units")]
@@ -377,12 +378,9 @@ pub struct Settled {
     pub event: &'static str,
 }
 
-/// 1 to [`MAX_TEXT`] characters.
+/// Checks an id, key or token.
 pub fn text(what: &'static str, given: &str) -> Result<(), BadInput> {
-    match given.chars().count() {
-        1..=MAX_TEXT => Ok(()),
-        length => Err(BadInput::Length { what, length }),
-    }
+    cloud::text::id(given, MAX_TEXT).map_err(|why| BadInput::Id { what, why })
 }
 
 /// 1 to [`MAX_AMOUNT`].

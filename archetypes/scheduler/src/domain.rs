@@ -5,6 +5,7 @@ use crate::misfire::{self, Misfire};
 use crate::overlap::{self, Overlap, Place};
 use crate::schedule::Schedule;
 use cloud::Millis;
+use cloud::text::NotAnId;
 use serde::{Deserialize, Serialize};
 
 /// The longest id, in characters.
@@ -292,13 +293,13 @@ pub fn backoff(execution_id: &str, attempt: u32) -> Millis {
 /// What is wrong with what came in. Found before anything is written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadInput {
-    /// Empty or too long.
-    #[error("{what} must have between 1 and {MAX_ID} characters, not {length}")]
-    Length {
-        /// Which text.
+    /// Not an id.
+    #[error("{what} {why}")]
+    Id {
+        /// Which id.
         what: &'static str,
-        /// How long it was.
-        length: usize,
+        /// Why not.
+        why: NotAnId,
     },
     /// Too long.
     #[error("the parameters must have at most {MAX_PARAMETERS} bytes, not {0}")]
@@ -362,12 +363,7 @@ fn range(what: &'static str, least: i64, most: i64, given: i64) -> Result<(), Ba
     })
 }
 
-/// Checks an id.
+/// Checks an id that a client made.
 pub fn text(what: &'static str, text: &str) -> Result<(), BadInput> {
-    let length = text.chars().count();
-    if (1..=MAX_ID).contains(&length) {
-        Ok(())
-    } else {
-        Err(BadInput::Length { what, length })
-    }
+    cloud::text::id(text, MAX_ID).map_err(|why| BadInput::Id { what, why })
 }

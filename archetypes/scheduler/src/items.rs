@@ -137,7 +137,7 @@ impl Scheduler {
     /// One job. Consistent.
     pub async fn read_job(&self, job_id: &str) -> Result<Option<JobDefinitionState>, CloudError> {
         // No job has such an id, and DynamoDB would call it a wrong request.
-        if !(1..=MAX_ID).contains(&job_id.chars().count()) {
+        if cloud::text::id(job_id, MAX_ID).is_err() {
             return Ok(None);
         }
         let found = self

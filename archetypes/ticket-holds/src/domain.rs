@@ -2,6 +2,7 @@
 //! nothing here knows a database.
 
 use cloud::Millis;
+use cloud::text::NotAnId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -408,13 +409,13 @@ pub enum BadInput {
         /// How many one may have.
         limit: u32,
     },
-    /// Empty or too long.
-    #[error("{what} must have between 1 and {MAX_TEXT} characters, not {length}")]
-    Length {
+    /// Not an id, nor a name.
+    #[error("{what} {why}")]
+    Id {
         /// Which text.
         what: &'static str,
-        /// How long it was.
-        length: usize,
+        /// Why not.
+        why: NotAnId,
     },
     /// A character that the keys use.
     #[error("{what} must not contain '#', '{{' or '}}'")]
@@ -439,12 +440,9 @@ pub enum BadInput {
     Sections(usize),
 }
 
-/// An id or a name: neither empty nor long, and without the signs that keys are made with.
+/// An id or a name, without the signs that keys are made with.
 pub(crate) fn text(what: &'static str, text: &str) -> Result<(), BadInput> {
-    let length = text.chars().count();
-    if !(1..=MAX_TEXT).contains(&length) {
-        return Err(BadInput::Length { what, length });
-    }
+    cloud::text::id(text, MAX_TEXT).map_err(|why| BadInput::Id { what, why })?;
     if text.contains(['#', '{', '}']) {
         return Err(BadInput::Separator { what });
     }

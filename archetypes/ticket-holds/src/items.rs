@@ -22,7 +22,7 @@ impl BoxOffice {
     /// The booking, if there is one. Consistent: an absent booking had not been written.
     pub async fn booking(&self, booking_id: &str) -> Result<Option<BookingState>, CloudError> {
         // No booking has such an id, and DynamoDB would call it a wrong request.
-        if !(1..=MAX_TEXT).contains(&booking_id.chars().count()) {
+        if cloud::text::id(booking_id, MAX_TEXT).is_err() {
             return Ok(None);
         }
         let found = self

@@ -27,6 +27,7 @@ pub mod names;
 pub mod patience;
 pub mod tables;
 pub mod tap;
+pub mod text;
 
 pub use backend::{
     Backend, ConnectError, Options, TEST_EPOCH, connect, connect_alone_for_tests,
