@@ -9,7 +9,9 @@ use crate::domain::Amount;
 use crate::items::{BidKind, BidState};
 use crate::tables::TABLES;
 use crate::view_auction::AuctionView;
-use crate::{AuctionError, AuctionHouse, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer};
+use crate::{
+    AuctionError, AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, NewBid, Offer,
+};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -131,9 +133,9 @@ async fn create(
     given: Body<CreateBody>,
 ) -> Result<(StatusCode, Json<AuctionView>), Refusal> {
     let given = body(given)?;
-    let end_time = match (given.end_time, given.lasts_seconds) {
-        (Some(end_time), None) => end_time,
-        (None, Some(seconds)) => app.house.cloud().now() + Millis::from(seconds) * 1_000,
+    let ends = match (given.end_time, given.lasts_seconds) {
+        (Some(end_time), None) => Ends::At(end_time),
+        (None, Some(seconds)) => Ends::After(Millis::from(seconds) * 1_000),
         _ => {
             let text = "give either end_time (epoch ms) or lasts_seconds";
             return Err(Refusal::bad_request(text));
@@ -151,7 +153,7 @@ async fn create(
             reserve_price: given.reserve_price,
             buy_now_price: given.buy_now_price,
             soft_close_ms: given.soft_close_ms,
-            end_time,
+            ends,
         })
         .await?;
     let view = app.house.view_auction(&auction.auction_id).await?;

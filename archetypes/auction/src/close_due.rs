@@ -8,21 +8,26 @@ use crate::tables::DUE_SHARDS;
 use crate::{AuctionError, AuctionHouse};
 use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
+use futures::StreamExt;
 
 const DUE: &str = "due_shard = :shard AND end_time <= :now";
 
+/// How many auctions are closed at once. As many may hang before the others have to wait.
+const AT_ONCE: usize = 16;
+
 impl AuctionHouse {
     /// Closes every auction that is over. Returns those that were looked at, with what became of
-    /// them: one that cannot be closed does not keep the others open.
+    /// them: one that cannot be closed, or whose calls hang, does not keep the others open.
     pub async fn close_due(
         &self,
     ) -> Result<Vec<(String, Result<Closing, AuctionError>)>, CloudError> {
-        let mut done = Vec::new();
-        for auction_id in self.due_auctions(self.now()).await? {
+        let due = self.due_auctions(self.now()).await?;
+        let closings = due.into_iter().map(|auction_id| async move {
             let closing = self.close_auction(&auction_id).await;
-            done.push((auction_id, closing));
-        }
-        Ok(done)
+            (auction_id, closing)
+        });
+        let done = futures::stream::iter(closings).buffer_unordered(AT_ONCE);
+        Ok(done.collect().await)
     }
 
     /// The auctions that the index says are over, all shards, all pages.

@@ -1,13 +1,13 @@
 //! Create auction: open a competitive window.
 
-use crate::domain::{Amount, AuctionState, BestBidState, Status};
+use crate::domain::{Amount, AuctionState, BadInput, BestBidState, Status};
 use crate::tables::DUE_SHARDS;
 use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{
     AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use cloud::item::{from_item, s, shard_of, to_item};
-use cloud::{CloudError, Guard, Guarded, Item, Millis, Transaction};
+use cloud::{CloudError, Guard, Guarded, Millis, Transaction};
 
 /// What a seller says.
 #[derive(Debug, Clone)]
@@ -31,7 +31,16 @@ pub struct NewAuction {
     /// A bid this close to the end moves the end; 0 for a hard end.
     pub soft_close_ms: Millis,
     /// When it ends.
-    pub end_time: Millis,
+    pub ends: Ends,
+}
+
+/// When an auction ends, as its seller said it: a request that is sent again is compared with this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// At this time.
+    At(Millis),
+    /// This long after it was created.
+    After(Millis),
 }
 
 /// One auction for one id, for ever: never reopen, never overwrite.
@@ -41,6 +50,10 @@ impl AuctionHouse {
     /// Opens an auction. The same call again is answered as the first was.
     pub async fn create_auction(&self, new: NewAuction) -> Result<AuctionState, AuctionError> {
         let now = self.now();
+        let (end_time, lasts_ms) = match new.ends {
+            Ends::At(end_time) => (end_time, None),
+            Ends::After(lasts) => (now.saturating_add(lasts), Some(lasts)),
+        };
         let auction = AuctionState {
             auction_id: new.auction_id,
             item_id: new.item_id,
@@ -52,13 +65,22 @@ impl AuctionHouse {
             buy_now_price: new.buy_now_price,
             soft_close_ms: new.soft_close_ms,
             status: Status::Open,
-            end_time: new.end_time,
-            first_end_time: new.end_time,
+            end_time,
+            first_end_time: end_time,
+            lasts_ms,
             created_at: now,
             closed_at: None,
             final_sequence: None,
         };
-        auction.validate(now)?;
+        match auction.validate(now) {
+            // Created in time, and asked again after its end: the first answer holds.
+            Err(BadInput::EndInThePast { end_time, now }) => {
+                let first = self.read_window(&auction.auction_id).await?;
+                let first = first.ok_or(BadInput::EndInThePast { end_time, now })?;
+                return already_there(auction, first.auction);
+            }
+            checked => checked?,
+        }
         let mut item = to_item(&auction)?;
         item.insert("due_shard".into(), due_shard(&auction.auction_id));
         let mut best = to_item(&BestBidState::default())?;
@@ -118,26 +140,33 @@ impl AuctionHouse {
         };
         match there {
             None => Ok(auction),
-            Some(old) => already_there(auction, &old),
+            Some(old) => already_there(auction, from_item(&old)?),
         }
     }
 }
 
 /// The id is taken. If what stands there is what we wrote, an answer was lost and this is our own
 /// success; if it is another auction, the id was used twice.
-fn already_there(wanted: AuctionState, old: &Item) -> Result<AuctionState, AuctionError> {
-    let there: AuctionState = from_item(old)?;
+fn already_there(wanted: AuctionState, there: AuctionState) -> Result<AuctionState, AuctionError> {
+    let same_end = match (wanted.lasts_ms, there.lasts_ms) {
+        // A retry comes later, and so would its end.
+        (Some(wanted), Some(lasts)) => wanted == lasts,
+        (None, None) => wanted.first_end_time == there.first_end_time,
+        _ => false,
+    };
     let as_created = AuctionState {
         // What may have changed since.
         status: Status::Open,
-        end_time: there.first_end_time,
         closed_at: None,
         final_sequence: None,
         // What another attempt says differently.
         created_at: wanted.created_at,
+        end_time: wanted.end_time,
+        first_end_time: wanted.first_end_time,
+        lasts_ms: wanted.lasts_ms,
         ..there.clone()
     };
-    if as_created == wanted {
+    if same_end && as_created == wanted {
         Ok(there)
     } else {
         Err(AuctionError::IdTaken(wanted.auction_id))

@@ -55,6 +55,9 @@ pub struct AuctionState {
     pub end_time: Millis,
     /// When it was to end at first: what a second call to create it is compared with.
     pub first_end_time: Millis,
+    /// How long it was to last, if the seller said it so: a second call means the same, and comes later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts_ms: Option<Millis>,
     /// When it was created.
     pub created_at: Millis,
     /// When it was closed.
@@ -147,6 +150,9 @@ pub enum Rejection {
         /// What would have been enough.
         minimum: Amount,
     },
+    /// The leader's own maximum is as high already. How high stays secret.
+    #[error("you lead already: offer more than your own maximum to go further")]
+    NotAboveOwn,
     /// Closed, or past its end.
     #[error("the auction is over")]
     Over,
@@ -183,10 +189,10 @@ pub fn decide(window: &Window, bid: &NewBid, now: Millis) -> Result<Accepted, Re
         return Err(Rejection::TooLow { minimum });
     }
     if best.bidder_id.as_ref() == Some(&bid.bidder_id) {
-        // The leader may go further, but a lower maximum would say nothing.
-        let minimum = best.max_amount.unwrap_or(0) + 1;
-        if bid.offer.max() < minimum {
-            return Err(Rejection::TooLow { minimum });
+        // The leader may go further; a lower maximum would say nothing. The refusal must not tell the
+        // maximum: the leader's id is public, and anybody may bid under it.
+        if bid.offer.max() <= best.max_amount.unwrap_or(0) {
+            return Err(Rejection::NotAboveOwn);
         }
     }
     let (after, leading) = proxy::meet(auction, best, bid);

@@ -94,6 +94,7 @@ impl BidState {
     pub(crate) fn rejected(bid: &NewBid, why: Rejection, now: Millis) -> Self {
         let (reason, minimum) = match why {
             Rejection::TooLow { minimum } => ("TOO_LOW", Some(minimum)),
+            Rejection::NotAboveOwn => ("NOT_ABOVE_OWN", None),
             Rejection::Over => ("OVER", None),
             Rejection::OwnItem => ("OWN_ITEM", None),
             Rejection::NotForBuyNow => ("NOT_FOR_BUY_NOW", None),
@@ -132,6 +133,7 @@ impl BidState {
     pub fn rejection(&self) -> Result<Rejection, CloudError> {
         match (self.reason.as_deref(), self.minimum) {
             (Some("TOO_LOW"), Some(minimum)) => Ok(Rejection::TooLow { minimum }),
+            (Some("NOT_ABOVE_OWN"), _) => Ok(Rejection::NotAboveOwn),
             (Some("OVER"), _) => Ok(Rejection::Over),
             (Some("OWN_ITEM"), _) => Ok(Rejection::OwnItem),
             (Some("NOT_FOR_BUY_NOW"), _) => Ok(Rejection::NotForBuyNow),

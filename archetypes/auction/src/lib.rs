@@ -26,7 +26,7 @@ pub mod view_history;
 pub mod walkthrough;
 
 pub use close_auction::Closing;
-pub use create_auction::NewAuction;
+pub use create_auction::{Ends, NewAuction};
 pub use domain::{NewBid, Offer, Rejection};
 pub use place_bid::BidOutcome;
 pub use walkthrough::archetype;

@@ -170,6 +170,11 @@ impl AuctionHouse {
         if let Some(old) = cancelled.failed("bid") {
             return Ok(Committed::Before(from_item(old.unwrap_or(&Item::new()))?));
         }
+        // One of two items may have failed its condition while the other was in a conflict. Only the
+        // first comes back, and the second may have changed too: an end that moved would stay unseen.
+        if !cancelled.is_whole() {
+            return Err(CloudError::Conflict("a part of the window".into()));
+        }
         // Decide again on what came back with the refusal: no second read.
         let mut current = window.clone();
         if let Some(Some(item)) = cancelled.failed("window") {

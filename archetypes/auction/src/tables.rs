@@ -67,6 +67,11 @@ const AUCTION_ATTRIBUTES: &[Attribute] = &[
         "epoch ms; what creating again is compared with",
     ),
     attribute(
+        "lasts_ms",
+        "3600000",
+        "where the seller gave a duration: a retry means the same and comes later",
+    ),
+    attribute(
         "due_shard",
         "due-2",
         "only while OPEN: what makes the index sparse",

@@ -4,7 +4,7 @@ use crate::api::SERVE;
 use crate::broadcast::Publisher;
 use crate::domain::{NewBid, Offer, Rejection};
 use crate::tables::{ACTIONS, MACHINES, TABLES};
-use crate::{AuctionHouse, BidOutcome, Closing, Layout, NewAuction};
+use crate::{AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction};
 use anyhow::Result;
 use cloud::tap::{Plan, Request, Verdict};
 use cloud::{Cloud, as_actor};
@@ -83,7 +83,7 @@ fn telescope(cloud: &Cloud) -> NewAuction {
         reserve_price: Some(150_00),
         buy_now_price: Some(900_00),
         soft_close_ms: 60_000,
-        end_time: cloud.now() + HOUR.as_millis() as i64,
+        ends: Ends::At(cloud.now() + HOUR.as_millis() as i64),
     }
 }
 

@@ -7,8 +7,8 @@ use auction::broadcast::{Event, Hub, Publisher};
 use auction::domain::{AuctionState, BadInput, BestBidState, Status, Window, decide};
 use auction::items::BidStatus;
 use auction::{
-    AuctionError, AuctionHouse, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer, Rejection,
-    increments,
+    AuctionError, AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, NewBid, Offer,
+    Rejection, increments,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use cloud::tap::{Call, Plan, Request, Verdict};
@@ -286,7 +286,7 @@ async fn due_auctions_are_found_by_a_sparse_index(layout: Layout) {
     let house = open(layout).await;
     let cloud = house.house.cloud();
     let second = NewAuction {
-        end_time: cloud.now() + 2 * LASTS,
+        ends: Ends::At(cloud.now() + 2 * LASTS),
         ..plain(cloud)
     };
     let second = house.house.create_auction(second).await.unwrap().auction_id;
@@ -431,7 +431,7 @@ async fn creating_twice_creates_once(layout: Layout) {
             ..new.clone()
         },
         NewAuction {
-            end_time: new.end_time + 1,
+            ends: Ends::At(first.end_time + 1),
             ..new.clone()
         },
     ] {
@@ -511,7 +511,7 @@ async fn bad_input_is_refused_before_any_write(layout: Layout) {
     let auctions = [
         (
             NewAuction {
-                end_time: cloud.now(),
+                ends: Ends::At(cloud.now()),
                 ..plain(cloud)
             },
             "is not after now",
@@ -841,6 +841,7 @@ fn fresh(reserve_price: Option<i64>) -> Window {
             status: Status::Open,
             end_time: 10,
             first_end_time: 10,
+            lasts_ms: None,
             created_at: 0,
             closed_at: None,
             final_sequence: None,

@@ -149,6 +149,7 @@ async fn every_crash_point_of_create_auction_recovers(layout: Layout) {
                 id: format!("{}-second", house.id),
                 house: house.house.clone(),
                 late: house.late.clone(),
+                layout: house.layout,
             };
             second.invariants().await?;
             second.place("alice", Offer::Exactly(100_00)).await;

@@ -68,6 +68,7 @@ pub struct Interleave<W, T> {
     setup: Setup<W>,
     actors: Vec<(&'static str, Part<W, T>)>,
     beside: Vec<&'static str>,
+    late_answers: bool,
     under: Vec<MakePlan>,
     check: Option<Check<W, T>>,
     at_most: usize,
@@ -139,6 +140,7 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
             setup: Box::new(move || Box::pin(setup())),
             actors: Vec::new(),
             beside: Vec::new(),
+            late_answers: false,
             under: Vec::new(),
             check: None,
             at_most: 20_000,
@@ -181,6 +183,13 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
     /// calls cannot meet the actors'.
     pub fn beside(mut self, name: &'static str) -> Self {
         self.beside.push(name);
+        self
+    }
+
+    /// Holds answers too: a call is then two steps, its effect and its answer, and others may act and time
+    /// may pass between them. Worth its many more orders where an action reads the clock after an answer.
+    pub fn late_answers(mut self) -> Self {
+        self.late_answers = true;
         self
     }
 
@@ -314,6 +323,7 @@ impl<W: World, T: Send + 'static> Interleave<W, T> {
         let stage = Arc::new(Stage {
             actors: self.actors.iter().map(|(name, _)| *name).collect(),
             beside: self.beside.clone(),
+            late_answers: self.late_answers,
             under: self.under.iter().map(|plan| plan()).collect(),
             seen: Mutex::default(),
         });
@@ -526,6 +536,7 @@ impl<T> Cast<'_, T> {
 struct Stage {
     actors: Vec<&'static str>,
     beside: Vec<&'static str>,
+    late_answers: bool,
     under: Vec<Arc<dyn Plan>>,
     seen: Mutex<Seen>,
 }
@@ -578,6 +589,20 @@ impl Stage {
             shape: held.shape.clone(),
         })
         .collect()
+    }
+
+    /// Notes a call that was carried out.
+    fn note(&self, line: String, is_actors: bool, call: &Call) {
+        let may_pass = self.beside.iter().any(|name| **name == *call.request.actor);
+        let mut seen = lock(&self.seen);
+        seen.changes += 1;
+        if !is_actors && !may_pass {
+            seen.loose.get_or_insert_with(|| line.clone());
+        }
+        if is_actors && seen.in_flight.remove(&call.request.number).is_none() {
+            seen.slipped.get_or_insert_with(|| line.clone());
+        }
+        seen.calls.push(line);
     }
 
     /// Waits until this call or moment is released.
@@ -640,22 +665,21 @@ impl Plan for Stage {
     fn after<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut line = told(call);
-            let is_actors = self.actor(&call.request).is_some();
-            if is_actors {
+            let actor = self.actor(&call.request);
+            if actor.is_some() {
                 tell(&self.under, call).await;
             } else {
                 line.push_str("  (not held)");
             }
-            let may_pass = self.beside.iter().any(|name| **name == *call.request.actor);
-            let mut seen = lock(&self.seen);
-            if !is_actors && !may_pass {
-                seen.loose.get_or_insert_with(|| line.clone());
+            let number = call.request.number;
+            self.note(line, actor.is_some(), call);
+            if let Some(actor) = actor.filter(|_| self.late_answers) {
+                let shape = format!("answer to {}", call.shape());
+                self.hold(actor, number, shape).await;
+                let mut seen = lock(&self.seen);
+                seen.changes += 1;
+                seen.in_flight.remove(&number);
             }
-            seen.changes += 1;
-            if is_actors && seen.in_flight.remove(&call.request.number).is_none() {
-                seen.slipped.get_or_insert_with(|| line.clone());
-            }
-            seen.calls.push(line);
         })
     }
 }

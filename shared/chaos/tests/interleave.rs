@@ -534,3 +534,32 @@ async fn time_that_passes_between_a_decision_and_its_write_is_found() {
     let replayed = race(true).replay(&order.parse().unwrap()).await.unwrap();
     assert_eq!(replayed, "held after its end");
 }
+
+/// Reads, then looks at the clock: with answers that arrive at once, the two are of one moment.
+#[tokio::test]
+async fn an_answer_that_is_late_is_old_news() {
+    let race = |late: bool| {
+        let race = Interleave::of(toy::zero)
+            .actor("reader", |cloud: Arc<Cloud>| async move {
+                let seen = toy::read(&cloud, "a").await.unwrap().unwrap();
+                (seen, cloud.now() - cloud::TEST_EPOCH)
+            })
+            .actor("writer", |cloud: Arc<Cloud>| async move {
+                toy::write(&cloud, "a", 1).await.unwrap();
+                cloud.clock().advance(Duration::from_secs(1));
+                (1, 0)
+            })
+            .check(|_, told| async move { Ok(format!("{:?}", told[0].1)) });
+        if late { race.late_answers() } else { race }
+    };
+    let prompt = race(false).run().await.unwrap();
+    assert_eq!(
+        prompt.seen.keys().collect::<Vec<_>>(),
+        ["(0, 0)", "(1, 1000)"]
+    );
+    let late = race(true).run().await.unwrap();
+    assert!(late.seen.contains_key("(0, 1000)"), "{late:?}");
+    assert_eq!(late.schedules, 6, "two steps of each");
+    let order = "reader writer writer reader".parse().unwrap();
+    assert_eq!(race(true).replay(&order).await.unwrap(), "(0, 1000)");
+}

@@ -3,7 +3,7 @@
 
 use auction::domain::{AuctionWinnerState, NewBid, Offer, Status};
 use auction::items::{BidState, BidStatus};
-use auction::{AuctionHouse, BidOutcome, Closing, Layout, NewAuction, Rejection};
+use auction::{AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, Rejection};
 use chaos::{Interleave, World};
 use cloud::{Clock, Cloud, Millis};
 use std::collections::HashSet;
@@ -27,6 +27,7 @@ pub struct House {
     pub house: AuctionHouse,
     /// The same house seen with a clock past the end: closers and bidders never agree on now.
     pub late: AuctionHouse,
+    pub layout: Layout,
     pub id: String,
 }
 
@@ -48,7 +49,7 @@ pub fn plain(cloud: &Cloud) -> NewAuction {
         reserve_price: None,
         buy_now_price: None,
         soft_close_ms: 0,
-        end_time: cloud.now() + LASTS,
+        ends: Ends::At(cloud.now() + LASTS),
     }
 }
 
@@ -94,6 +95,7 @@ async fn open_on(
     House {
         late: AuctionHouse::new(cloud.with_clock(past_the_end), layout),
         house,
+        layout,
         id: auction.auction_id,
     }
 }

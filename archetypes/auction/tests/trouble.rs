@@ -1,0 +1,352 @@
+//! What no order of delivered calls shows: late copies, services that hang or refuse, every mix of reasons of a
+//! cancelled transaction, a stuck neighbour, the same request twice.
+#![allow(clippy::unwrap_used)]
+
+mod house;
+
+use auction::{AuctionError, AuctionHouse, BidOutcome, Ends, Layout, NewAuction, Offer, Rejection};
+use chaos::{Interleave, LateCopies, Mixed, Stuck, Trouble, TroubleSweep};
+use cloud::{CloudError, Patience};
+use house::{
+    House, LASTS, bidder, buyer, checked, closer, for_sale, open, open_alone, open_with, plain,
+    soft_close,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+on_both_layouts!(
+    a_late_copy_of_any_write_changes_nothing,
+    a_late_copy_of_a_purchase_changes_nothing,
+    a_bid_meets_every_trouble_and_is_placed_once,
+    a_purchase_meets_every_trouble_and_is_made_once,
+    a_closing_meets_every_trouble_and_has_one_winner,
+    every_mix_of_conflict_and_failed_condition_gives_the_right_answer,
+    a_mixed_cancellation_makes_no_bid_late,
+    an_auction_whose_calls_hang_keeps_no_other_open,
+    the_same_request_sent_again_is_answered_as_the_first_was,
+    a_bid_under_the_leaders_id_does_not_tell_its_maximum,
+    time_passes_between_a_decision_and_its_write,
+);
+
+/// Two bids, a rejected one and a closing; then a copy of any of their writes.
+async fn a_late_copy_of_any_write_changes_nothing(layout: Layout) {
+    let bid = |name: &'static str, amount| {
+        move |house: Arc<House>| async move {
+            house.place(name, Offer::Exactly(amount)).await;
+        }
+    };
+    let harmless = LateCopies::of(move || open_with(layout, soft_close))
+        .act("seller", |house: Arc<House>| async move {
+            let again = NewAuction {
+                auction_id: format!("{}-second", house.id),
+                ..plain(house.house.cloud())
+            };
+            house.house.create_auction(again).await.unwrap();
+        })
+        .act("alice", bid("alice", 120_00))
+        .act("bob", bid("bob", 150_00))
+        .act("carol", bid("carol", 100_00))
+        .act("closer", |house: Arc<House>| async move {
+            let far = cloud::Clock::manual(house.house.cloud().now() + 10 * LASTS);
+            let late = AuctionHouse::new(house.house.cloud().with_clock(far), house.layout);
+            late.close_auction(&house.id).await.unwrap();
+        })
+        .check(|house| async move {
+            house.invariants().await?;
+            match house.winner().await {
+                Some(winner) if winner.bidder_id == "bob" => Ok(()),
+                other => Err(format!("Bob should have won, not {other:?}")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    assert!(harmless.landings.len() > 30, "{:?}", harmless.landings);
+}
+
+async fn a_late_copy_of_a_purchase_changes_nothing(layout: Layout) {
+    LateCopies::of(move || open_with(layout, for_sale))
+        .act("buyer", |house: Arc<House>| async move {
+            house
+                .house
+                .buy_now(&house.id, "purchase", "bob")
+                .await
+                .unwrap();
+        })
+        .act("alice", |house: Arc<House>| async move {
+            house.place("alice", Offer::Exactly(950_00)).await;
+        })
+        .check(|house| async move {
+            house.invariants().await?;
+            match house.winner().await {
+                Some(winner) if winner.bidder_id == "bob" => Ok(()),
+                other => Err(format!("Bob should have won, not {other:?}")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+/// A conflict is tried again; of the others the caller learns what kind of fault it was.
+fn is_told<T: std::fmt::Debug>(
+    trouble: Trouble,
+    told: &Result<T, AuctionError>,
+) -> Result<(), String> {
+    match (trouble, told) {
+        (_, Ok(_)) => Ok(()),
+        (Trouble::Throttled, Err(AuctionError::Fault(CloudError::Throttled(_)))) => Ok(()),
+        (
+            Trouble::Hangs | Trouble::HangsAfter,
+            Err(AuctionError::Fault(CloudError::Unknown(_))),
+        ) => Ok(()),
+        (_, Err(error)) => Err(format!("it was told {error:?}")),
+    }
+}
+
+fn impatient(house: House) -> House {
+    let of = |house: &AuctionHouse, layout| {
+        AuctionHouse::new(house.cloud().with_patience(Patience::SHORT), layout)
+    };
+    House {
+        house: of(&house.house, house.layout),
+        late: of(&house.late, house.layout),
+        ..house
+    }
+}
+
+async fn a_bid_meets_every_trouble_and_is_placed_once(layout: Layout) {
+    let bid = |house: Arc<House>| async move {
+        let bid = house.bid("alice", Offer::Exactly(120_00));
+        house.house.place_bid(&bid).await
+    };
+    TroubleSweep::of(move || async move { impatient(open(layout).await) })
+        .action("alice", bid)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { bid(house).await.unwrap() })
+        .check(|house| async move {
+            house.invariants().await?;
+            match house.house.history_after(&house.id, 0).await.unwrap().len() {
+                1 => Ok(()),
+                several => Err(format!("{several} bids")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+async fn a_purchase_meets_every_trouble_and_is_made_once(layout: Layout) {
+    let buy =
+        |house: Arc<House>| async move { house.house.buy_now(&house.id, "purchase", "bob").await };
+    TroubleSweep::of(move || async move { impatient(open_with(layout, for_sale).await) })
+        .action("bob", buy)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { buy(house).await.unwrap() })
+        .check(|house| async move { house.invariants().await.map(|_| ()) })
+        .run()
+        .await
+        .unwrap();
+}
+
+async fn a_closing_meets_every_trouble_and_has_one_winner(layout: Layout) {
+    let close = |house: Arc<House>| async move { house.late.close_auction(&house.id).await };
+    let with_a_bid = move || async move {
+        let house = open(layout).await;
+        house.place("alice", Offer::Exactly(120_00)).await;
+        impatient(house)
+    };
+    TroubleSweep::of(with_a_bid)
+        .action("closer", close)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { close(house).await.unwrap() })
+        .check(|house| async move {
+            house.invariants().await?;
+            house
+                .winner()
+                .await
+                .map(|_| ())
+                .ok_or("no winner".to_owned())
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+/// Four items at most, so sixteen mixes, in every order of those who can cancel each other.
+async fn every_mix_of_conflict_and_failed_condition_gives_the_right_answer(layout: Layout) {
+    for mask in 0..16_u32 {
+        let race = Interleave::of(move || open(layout)).under(move || Arc::new(Mixed::at(mask)));
+        let race = bidder(race, "alice", Offer::Exactly(120_00));
+        let race = bidder(race, "bob", Offer::Exactly(150_00));
+        checked(race).run().await.unwrap();
+        let race = Interleave::of(move || open_with(layout, for_sale))
+            .under(move || Arc::new(Mixed::at(mask)));
+        checked(buyer(buyer(race, "alice"), "bob"))
+            .run()
+            .await
+            .unwrap();
+        let race = Interleave::of(move || open(layout)).under(move || Arc::new(Mixed::at(mask)));
+        let race = bidder(race, "alice", Offer::Exactly(120_00));
+        checked(closer(race, "closer")).run().await.unwrap();
+    }
+}
+
+/// Ten milliseconds before the end Bob's bid moves it by a minute, and the clock passes the old end. Alice
+/// decided before that. Whatever mix of reasons her cancelled transaction brings, she is not too late.
+async fn a_mixed_cancellation_makes_no_bid_late(layout: Layout) {
+    let near_the_end = move || async move {
+        let minute = |auction| NewAuction {
+            soft_close_ms: 60_000,
+            ..auction
+        };
+        let house = open_with(layout, minute).await;
+        let nearly = Duration::from_millis(LASTS as u64 - 10);
+        house.house.cloud().clock().advance(nearly);
+        house
+    };
+    for mask in 0..8_u32 {
+        let race = Interleave::of(near_the_end).under(move || Arc::new(Mixed::at(mask)));
+        let race = bidder(race, "alice", Offer::Exactly(120_00));
+        let race = bidder(race, "bob", Offer::Exactly(110_00));
+        let race = race.moment("the-old-end", |house: &House| {
+            let cloud = house.house.cloud();
+            cloud.clock().advance(Duration::from_millis(20));
+        });
+        // Alice's read is carried out, and its answer is late. How many calls she makes after that
+        // depends on the mix; only one of these orders is whole.
+        let race = checked(race).late_answers();
+        let mut ends = Vec::new();
+        for calls in 1..=4 {
+            let then = " alice alice".repeat(calls);
+            let order = format!("alice bob bob bob bob the-old-end alice{then}");
+            ends.extend(race.replay(&order.parse().unwrap()).await.ok());
+        }
+        assert_eq!(ends, ["alice accepted, bob accepted"], "mask {mask}");
+    }
+}
+
+/// One auction's calls hang, fifteen are due beside it: they close while it still hangs.
+async fn an_auction_whose_calls_hang_keeps_no_other_open(layout: Layout) {
+    let house = open_alone(layout).await;
+    let mut others = Vec::new();
+    for _ in 0..15 {
+        let new = plain(house.house.cloud());
+        others.push(house.house.create_auction(new).await.unwrap().auction_id);
+    }
+    let stuck = Arc::new(Stuck::hanging(&house.id));
+    let _plan = house.house.cloud().tap().install(stuck.clone());
+    let mut closing = std::pin::pin!(house.late.close_due());
+    let mut open = others.clone();
+    let deadline = Instant::now() + Patience::DEFAULT.attempt;
+    while !open.is_empty() && Instant::now() < deadline {
+        let a_while = tokio::time::timeout(Duration::from_millis(20), &mut closing).await;
+        assert!(a_while.is_err(), "the stuck one still hangs");
+        let mut left = Vec::new();
+        for id in open {
+            let view = house.house.view_auction(&id).await.unwrap();
+            if view.status == auction::domain::Status::Open {
+                left.push(id);
+            }
+        }
+        open = left;
+    }
+    assert!(open.is_empty(), "{open:?} wait for the stuck one");
+    assert!(stuck.met() > 0);
+}
+
+async fn the_same_request_sent_again_is_answered_as_the_first_was(layout: Layout) {
+    let house = open(layout).await;
+    let cloud = house.house.cloud();
+    for (id, ends) in [
+        ("lasts", Ends::After(LASTS)),
+        ("ends", Ends::At(cloud.now() + LASTS)),
+    ] {
+        let new = NewAuction {
+            auction_id: format!("{}-{id}", house.id),
+            ends,
+            ..plain(cloud)
+        };
+        let first = house.house.create_auction(new.clone()).await.unwrap();
+        cloud.clock().advance(Duration::from_secs(5));
+        let again = house.house.create_auction(new.clone()).await.unwrap();
+        assert_eq!(again, first, "{id}");
+        let other = match ends {
+            Ends::After(lasts) => Ends::After(lasts + 1),
+            Ends::At(_) => Ends::After(LASTS),
+        };
+        let other = house
+            .house
+            .create_auction(NewAuction {
+                ends: other,
+                ..new.clone()
+            })
+            .await;
+        assert!(matches!(other, Err(AuctionError::IdTaken(_))), "{other:?}");
+        // After its end, and after it was closed, the answer is still that it was created.
+        let past = AuctionHouse::new(
+            cloud.with_clock(cloud::Clock::manual(first.end_time + 1)),
+            layout,
+        );
+        assert_eq!(
+            past.create_auction(new.clone()).await.unwrap(),
+            first,
+            "{id}"
+        );
+        past.close_auction(&first.auction_id).await.unwrap();
+        let closed = past.create_auction(new).await.unwrap();
+        assert_eq!(closed.created_at, first.created_at);
+    }
+    // What never was is still refused.
+    let never = NewAuction {
+        auction_id: format!("{}-never", house.id),
+        ends: Ends::At(cloud.now() - 1),
+        ..plain(cloud)
+    };
+    let refused = house.house.create_auction(never).await;
+    assert!(
+        matches!(refused, Err(AuctionError::BadInput(_))),
+        "{refused:?}"
+    );
+}
+
+async fn a_bid_under_the_leaders_id_does_not_tell_its_maximum(layout: Layout) {
+    let house = open(layout).await;
+    house.place("alice", Offer::UpTo(500_00)).await;
+    let mut bid = house.bid("alice", Offer::Exactly(200_00));
+    bid.bid_id = "a-spy".into();
+    let outcome = house.house.place_bid(&bid).await.unwrap();
+    assert_eq!(outcome, BidOutcome::Rejected(Rejection::NotAboveOwn));
+    let told = format!("{outcome:?} {}", Rejection::NotAboveOwn);
+    assert!(!told.contains("500"), "{told}");
+    // Sent again, it gets the same answer.
+    assert_eq!(house.house.place_bid(&bid).await.unwrap(), outcome);
+}
+
+/// The end passes at every place between the calls of a bidder and a closer.
+async fn time_passes_between_a_decision_and_its_write(layout: Layout) {
+    let race = Interleave::of(move || open(layout));
+    let race = bidder(race, "alice", Offer::Exactly(120_00));
+    let race = race.actor("closer", |house: Arc<House>| async move {
+        house::Told::Close(house.house.close_auction(&house.id).await.unwrap())
+    });
+    let race = race.moment("the-end", |house: &House| {
+        house
+            .house
+            .cloud()
+            .clock()
+            .advance(Duration::from_millis(LASTS as u64 + 1));
+    });
+    let explored = checked(race).run().await.unwrap();
+    for end in [
+        "alice accepted, closer not due",
+        "alice accepted, closer closed",
+        "alice too late, closer closed",
+    ] {
+        assert!(
+            explored.seen.contains_key(end),
+            "{end}: {:?}",
+            explored.seen
+        );
+    }
+}
