@@ -6,9 +6,10 @@
 //! The documents' use cases: [`create_auction`], [`view_auction`], [`place_bid`],
 //! [`close_auction`], [`close_due`], [`view_history`], [`broadcast`].
 //! Beyond the documents, each skippable: [`increments`], [`proxy`], [`soft_close`], [`buy_now`],
-//! [`api`]. The story that shows it all: [`walkthrough`].
+//! [`api`], [`bench`]. The story that shows it all: [`walkthrough`].
 
 pub mod api;
+pub mod bench;
 pub mod broadcast;
 pub mod buy_now;
 pub mod close_auction;

@@ -1,6 +1,7 @@
 //! The story: every action of the documents, run for real, with what it costs.
 
 use crate::api::SERVE;
+use crate::bench::BENCH;
 use crate::broadcast::Publisher;
 use crate::domain::{NewBid, Offer, Rejection};
 use crate::tables::{ACTIONS, MACHINES, TABLES};
@@ -25,7 +26,7 @@ pub const fn archetype() -> Archetype {
         machines: MACHINES,
         workload: WORKLOAD,
         story: |story| Box::pin(tell(story)),
-        commands: &[SERVE],
+        commands: &[SERVE, BENCH],
     }
 }
 
