@@ -4,9 +4,10 @@
 //! units, times epoch milliseconds. Refusals are those of `serving`.
 //! Ids are made by the client: only so can it send the same bid again when no answer came.
 
-use crate::broadcast::{Hub, Publisher};
+use crate::broadcast::Hub;
 use crate::domain::Amount;
 use crate::items::{BidKind, BidState};
+use crate::publisher::Publisher;
 use crate::tables::TABLES;
 use crate::view_auction::AuctionView;
 use crate::{
@@ -331,8 +332,8 @@ pub async fn serve_until(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    let hub = Hub::start(house.clone()).await?;
-    let publisher = Publisher::start(house.clone()).await?;
+    let hub = Hub::start(house.clone());
+    let publisher = Publisher::start(house.clone());
     let (stopping, stopped) = watch::channel(false);
     let closer = tokio::spawn(close_forever(house.clone()));
     let publishing = tokio::spawn(publish_forever(publisher));

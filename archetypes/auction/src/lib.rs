@@ -4,7 +4,8 @@
 //!
 //! Schema and rules: [`tables`], [`domain`], [`items`].
 //! The documents' use cases: [`create_auction`], [`view_auction`], [`place_bid`],
-//! [`close_auction`], [`close_due`], [`view_history`], [`broadcast`].
+//! [`close_auction`], [`close_due`], [`view_history`], [`broadcast`],
+//! [`publisher`].
 //! Beyond the documents, each skippable: [`increments`], [`proxy`], [`soft_close`], [`buy_now`],
 //! [`api`], [`bench`]. The story that shows it all: [`walkthrough`].
 
@@ -20,6 +21,7 @@ pub mod increments;
 pub mod items;
 pub mod place_bid;
 pub mod proxy;
+pub mod publisher;
 pub mod soft_close;
 pub mod tables;
 pub mod view_auction;

@@ -325,8 +325,18 @@ pub const ACTIONS: &[Action] = &[
         abstract_layer: "create projection/fanout side effect",
         concrete_layer: "DynamoDB Streams of bids and auctions → Redis PUBLISH → SSE subscribers, numbered by sequence",
         calls: &[Calls {
-            when: "any",
-            sequence: &["GetRecords ×2", "PUBLISH events *"],
+            when: "first look",
+            sequence: &[
+                "ListStreams",
+                "DescribeStream bids",
+                "ListStreams",
+                "DescribeStream auctions",
+                "GetShardIterator auctions",
+                "GetRecords",
+                "GetShardIterator bids",
+                "GetRecords",
+                "PUBLISH events *",
+            ],
         }],
     },
     Action {

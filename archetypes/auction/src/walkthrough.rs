@@ -2,8 +2,8 @@
 
 use crate::api::SERVE;
 use crate::bench::BENCH;
-use crate::broadcast::Publisher;
 use crate::domain::{NewBid, Offer, Rejection};
+use crate::publisher::Publisher;
 use crate::tables::{ACTIONS, MACHINES, TABLES};
 use crate::{AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction};
 use anyhow::Result;
@@ -289,9 +289,9 @@ async fn tell(story: &mut Story) -> Result<()> {
          subscribers. Streams repeat, Redis forgets; the number on each event lets a subscriber \
          drop the one and read the other from the history.",
     );
-    let mut publisher = Publisher::start(house.clone()).await?;
+    let mut publisher = Publisher::start(house.clone());
     let published = story
-        .step("publish highest-bid update", "One look at the streams: six accepted bids, six events. Bob's rejected one is no news.", async {
+        .step("publish highest-bid update", "The first look at the streams: their shards, then six accepted bids, six events. Bob's rejected one is no news.", async {
             Ok(publisher.publish_new().await?)
         })
         .await?;

@@ -3,9 +3,10 @@
 
 mod house;
 
-use auction::broadcast::{Event, Hub, Publisher};
+use auction::broadcast::{Event, Hub};
 use auction::domain::{AuctionState, BadInput, BestBidState, Status, Window, decide};
 use auction::items::BidStatus;
+use auction::publisher::Publisher;
 use auction::{
     AuctionError, AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, NewBid, Offer,
     Rejection, increments,
@@ -323,7 +324,7 @@ async fn nothing_ever_scans(layout: Layout) {
     let second = house.house.create_auction(second).await.unwrap();
     let bought = house.house.buy_now(&second.auction_id, "purchase", "carol");
     bought.await.unwrap();
-    let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+    let mut publisher = Publisher::start(house.house.clone());
     publisher.publish_new().await.unwrap();
     house.house.events_after(&house.id, 0).await.unwrap();
     house.invariants().await.unwrap();
@@ -599,8 +600,8 @@ async fn collected(hub: &Hub, id: &str, after: u64) -> Vec<Event> {
 
 async fn a_subscriber_sees_every_price_once_in_order_and_never_lower(layout: Layout) {
     let house = open(layout).await;
-    let hub = Hub::start(house.house.clone()).await.unwrap();
-    let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+    let hub = Hub::start(house.house.clone());
+    let mut publisher = Publisher::start(house.house.clone());
     let mut live = pin!(hub.follow(&house.id, 0));
     let mut seen = Vec::new();
     for (n, bidder) in ["alice", "bob", "carol"].iter().enumerate() {
@@ -627,7 +628,7 @@ async fn a_subscriber_sees_every_price_once_in_order_and_never_lower(layout: Lay
 
 async fn a_subscriber_resumes_where_it_was(layout: Layout) {
     let house = open(layout).await;
-    let hub = Hub::start(house.house.clone()).await.unwrap();
+    let hub = Hub::start(house.house.clone());
     for (n, bidder) in ["alice", "bob", "carol"].iter().enumerate() {
         house
             .place(bidder, Offer::Exactly(100_00 + n as i64 * 50_00))
@@ -660,7 +661,7 @@ impl Plan for Forgetful {
 async fn a_lost_or_repeated_message_costs_a_subscriber_nothing(layout: Layout) {
     let house = open(layout).await;
     let cloud = house.house.cloud();
-    let hub = Hub::start(house.house.clone()).await.unwrap();
+    let hub = Hub::start(house.house.clone());
     let hub = hub.believing_silence(Duration::from_millis(50));
     // Another auction chatters all the time; that must not pass for news of this one.
     let other = house.house.create_auction(plain(cloud)).await.unwrap();
@@ -686,7 +687,7 @@ async fn a_lost_or_repeated_message_costs_a_subscriber_nothing(layout: Layout) {
         // Two publishers say everything twice, the second from the beginning.
         house.place("bob", Offer::Exactly(150_00)).await;
         for _ in 0..2 {
-            let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+            let mut publisher = Publisher::start(house.house.clone());
             assert!(publisher.publish_new().await.unwrap() >= 2);
         }
         assert_eq!(seen.next().await.unwrap().unwrap().sequence, 2);
@@ -702,7 +703,7 @@ async fn a_lost_or_repeated_message_costs_a_subscriber_nothing(layout: Layout) {
 
 async fn a_publisher_that_fails_says_it_all_the_next_time(layout: Layout) {
     let house = open(layout).await;
-    let mut publisher = Publisher::start(house.house.clone()).await.unwrap();
+    let mut publisher = Publisher::start(house.house.clone());
     house.place("alice", Offer::Exactly(100_00)).await;
     house.place("bob", Offer::Exactly(150_00)).await;
     let down = house
