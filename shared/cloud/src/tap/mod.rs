@@ -73,7 +73,9 @@ pub enum Verdict {
 
 /// Makes another answer of an answer; none leaves it as it is.
 #[derive(Clone)]
-pub struct Amend(pub Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>);
+pub struct Amend(pub Arc<Amends>);
+
+type Amends = dyn Fn(&Value) -> Option<Value> + Send + Sync;
 
 impl std::fmt::Debug for Amend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,7 +86,9 @@ impl std::fmt::Debug for Amend {
 /// A request that is still on its way when its retry has long been answered, or its sender is dead.
 /// Clones are the same request.
 #[derive(Clone, Default)]
-pub struct LateCopy(Arc<Mutex<Option<BoxFuture<'static, Outcome>>>>);
+pub struct LateCopy(Arc<Mutex<Option<Sending>>>);
+
+type Sending = BoxFuture<'static, Outcome>;
 
 impl LateCopy {
     /// Delivers the copy, past all plans and recordings. None if there is none, or no more.
@@ -96,7 +100,7 @@ impl LateCopy {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture<'static, Outcome>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Sending>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -262,7 +266,7 @@ impl Tap {
                             Err(error) => Outcome::NoAnswer(error.to_string()),
                         }
                     };
-                    Box::pin(delivered) as BoxFuture<'static, Outcome>
+                    Box::pin(delivered) as Sending
                 });
                 if arrives {
                     send(rewritten).await
