@@ -31,7 +31,7 @@ fn stop() -> watch::Receiver<bool> {
 async fn servers() -> Vec<(&'static str, Served)> {
     let cloud = connect(auction::tables::TABLES).await;
     let house = auction::AuctionHouse::new(cloud, auction::Layout::OneItem);
-    let hub = auction::broadcast::Hub::start(house.clone()).await.unwrap();
+    let hub = auction::broadcast::Hub::start(house.clone());
     let auction = auction::api::app(house, hub, stop());
 
     let cloud = connect(doc_editor::tables::TABLES).await;

@@ -51,22 +51,48 @@ async fn each_client_gives_up(plan: Arc<dyn Plan>) {
     let (dynamodb, streams, sqs, s3) = (cloud.dynamodb(), cloud.streams(), cloud.sqs(), cloud.s3());
     given_up(
         "DynamoDB",
-        Box::pin(async { Ok(drop(dynamodb.list_tables().send().await?)) }),
+        Box::pin(async {
+            dynamodb
+                .list_tables()
+                .send()
+                .await
+                .map(drop)
+                .map_err(CloudError::from)
+        }),
     )
     .await;
     given_up(
         "Streams",
-        Box::pin(async { Ok(drop(streams.list_streams().send().await?)) }),
+        Box::pin(async {
+            streams
+                .list_streams()
+                .send()
+                .await
+                .map(drop)
+                .map_err(CloudError::from)
+        }),
     )
     .await;
     given_up(
         "SQS",
-        Box::pin(async { Ok(drop(sqs.list_queues().send().await?)) }),
+        Box::pin(async {
+            sqs.list_queues()
+                .send()
+                .await
+                .map(drop)
+                .map_err(CloudError::from)
+        }),
     )
     .await;
     given_up(
         "S3",
-        Box::pin(async { Ok(drop(s3.list_buckets().send().await?)) }),
+        Box::pin(async {
+            s3.list_buckets()
+                .send()
+                .await
+                .map(drop)
+                .map_err(CloudError::from)
+        }),
     )
     .await;
     given_up(
