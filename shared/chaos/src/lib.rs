@@ -4,6 +4,7 @@
 //! In reading order:
 //! - [`race`]: N tasks through one barrier. Cheap, likely to find a race, proves nothing.
 //! - [`Interleave`]: every order of the calls of two or three actions. Proves, for those actions.
+//! - [`Pairs`]: every action of a crate beside every other and beside itself, by [`Interleave`].
 //! - [`CrashSweep`]: the process dies before and after every call; then recovery; then the check.
 //! - [`LateCopies`]: a copy of each write lands after each later call of a short story.
 //! - [`TroubleSweep`]: each call meets a conflict, throttling, a service that hangs, S3's errors.
@@ -16,7 +17,7 @@
 //! - [`Heat`]: what one partition key may take in a second.
 //! - [`Weaken`]: a guard that no longer guards. Some test must then fail: [`breaks`].
 //!
-//! [`race`] and the next four drive code; the others are plans. A plan is put in charge of a cloud with
+//! [`race`] and the next five drive code; the others are plans. A plan is put in charge of a cloud with
 //! `cloud.tap().install(plan)`, or of every run of an [`Interleave`] or [`CrashSweep`] with their
 //! `under`. Do not install plans in the set-up of those two: the tap lets the first plan that
 //! neither passes nor rewrites a call decide alone, so the call would be neither held nor counted.
@@ -27,6 +28,7 @@ mod faults;
 mod heat;
 mod interleave;
 mod late_copies;
+mod pairs;
 mod race;
 mod refusals;
 mod story;
@@ -38,6 +40,7 @@ pub use faults::{Fault, Faults};
 pub use heat::{Capacity, Heat, HotKey};
 pub use interleave::{Broken, Explored, Interleave, Schedule};
 pub use late_copies::{Harmed, Harmless, LateCopies};
+pub use pairs::{BrokenPair, Met, Pairs};
 pub use race::race;
 pub use refusals::{Conflicts, Deaf, LoseAnswer, Mixed, Says, Stuck, Tokenless, conflict};
 pub use trouble_sweep::{NotWeathered, Trouble, TroubleSweep, Weathered};
