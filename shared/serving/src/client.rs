@@ -84,6 +84,45 @@ impl Served {
         Ok(())
     }
 
+    /// Posts a body again and again, each time with one value at its limit or beyond, and with a fresh body
+    /// from `sample` (a number for its ids), so that no answer depends on an earlier one. Every answer must
+    /// be a yes, or a refusal in a few words; a 500 says that a text went where it does not fit. Gives how
+    /// many bodies were sent, or every answer that was wrong.
+    pub async fn post_at_the_limits(
+        &self,
+        path: &str,
+        sample: impl Fn(usize) -> Value,
+    ) -> Result<usize, String> {
+        let mut wrong = Vec::new();
+        let mut sent = 0;
+        for place in places(&sample(0)) {
+            for variant in 0.. {
+                let mut body = sample(sent + 1);
+                let value = body.pointer_mut(&place);
+                let Some(strange) = value.and_then(|value| at_the_limits(value, variant)) else {
+                    break;
+                };
+                let Strange { what, value } = strange;
+                if let Some(at) = body.pointer_mut(&place) {
+                    *at = value;
+                }
+                sent += 1;
+                let (status, answer) = self.post(path, body).await;
+                let refused = answer["error"].as_str().map(|text| text.chars().count());
+                let in_words = refused
+                    .is_some_and(|length| (1..=crate::MOST_CHARACTERS + 1).contains(&length));
+                if !(200..300).contains(&status) && !((400..500).contains(&status) && in_words) {
+                    wrong.push(format!("{path} with {what} at {place}: {status} {answer}"));
+                }
+            }
+        }
+        if wrong.is_empty() {
+            Ok(sent)
+        } else {
+            Err(wrong.join("\n"))
+        }
+    }
+
     /// Tells the server to stop, and waits until it has.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let _ = self.stop.send(());
@@ -126,6 +165,71 @@ impl Plan for HoldFirst {
             Verdict::Pass
         })
     }
+}
+
+/// A value that a client may send and no sample has.
+struct Strange {
+    what: String,
+    value: Value,
+}
+
+/// Where the values of a body are, as JSON pointers: texts, numbers and lists.
+fn places(body: &Value) -> Vec<String> {
+    let below = |step: String, value: &Value| {
+        let places = places(value).into_iter();
+        places.map(move |place| format!("/{step}{place}"))
+    };
+    match body {
+        Value::Object(fields) => (fields.iter())
+            .flat_map(|(name, value)| below(name.replace('~', "~0").replace('/', "~1"), value))
+            .collect(),
+        Value::Array(values) => {
+            let each = values.iter().enumerate();
+            let each = each.flat_map(|(place, value)| below(place.to_string(), value));
+            std::iter::once(String::new()).chain(each).collect()
+        }
+        Value::String(_) | Value::Number(_) => vec![String::new()],
+        Value::Null | Value::Bool(_) => Vec::new(),
+    }
+}
+
+/// The variants of a value, until there is none.
+fn at_the_limits(value: &Value, variant: usize) -> Option<Strange> {
+    // DynamoDB takes 400 KB an item and 2 KB a partition key, SQS 256 KB a message.
+    const LENGTHS: [usize; 8] = [0, 1, 200, 1_025, 2_049, 65_537, 262_145, 420_000];
+    const ODD: [&str; 8] = [
+        " ", "\0", "a\nb", "\u{feff}", "\u{ffff}", "e\u{301}", "\u{202e}", "#/:|,{}",
+    ];
+    let (what, value) = match value {
+        Value::String(_) if variant < LENGTHS.len() => {
+            let length = LENGTHS[variant];
+            (format!("{length} bytes"), Value::from("x".repeat(length)))
+        }
+        Value::String(_) => {
+            let odd = *ODD.get(variant - LENGTHS.len())?;
+            (format!("{odd:?}"), Value::from(odd))
+        }
+        Value::Number(_) => {
+            let numbers = [
+                Value::from(0),
+                Value::from(-1),
+                Value::from(i64::MIN),
+                Value::from(i64::MAX),
+                Value::from(u64::MAX),
+                Value::from(0.5),
+                Value::from(1e308),
+            ];
+            let number = numbers.get(variant)?.clone();
+            (number.to_string(), number)
+        }
+        Value::Array(values) => {
+            let length = *[0, 1, 101, 5_000].get(variant)?;
+            let first = values.first().cloned().unwrap_or(Value::Null);
+            (format!("{length} elements"), vec![first; length].into())
+        }
+        _ => return None,
+    };
+    Some(Strange { what, value })
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {

@@ -31,6 +31,29 @@ async fn ordered(given: Body<Order>) -> Result<Json<Value>, Refusal> {
     }
 }
 
+#[derive(Deserialize)]
+struct Fragile {
+    name: String,
+    amount: i64,
+    lines: Vec<String>,
+}
+
+/// Three planted bugs: a text beyond the item, a sum that overflows, a list beyond the transaction.
+async fn fragile(given: Body<Fragile>) -> Result<Json<i64>, Refusal> {
+    let Fragile {
+        name,
+        amount,
+        lines,
+    } = body(given)?;
+    if name.len() > 400_000 || lines.len() > 100 {
+        return Err(CloudError::Other("ValidationException".into()).into());
+    }
+    amount.checked_add(1).map(Json).ok_or_else(|| {
+        let text = "attempt to add with overflow".to_owned();
+        CloudError::Other(text).into()
+    })
+}
+
 async fn fault(Path(kind): Path<String>) -> Result<(), Refusal> {
     let text = SECRET.to_owned();
     Err(match kind.as_str() {
@@ -46,6 +69,7 @@ async fn fault(Path(kind): Path<String>) -> Result<(), Refusal> {
 async fn serve() -> Served {
     let router = Router::new()
         .route("/orders", post(ordered))
+        .route("/fragile", post(fragile))
         .route("/text", post(async |text: String| text))
         .route("/faults/{kind}", get(fault))
         .route("/versions/{version}", get(async |Path(_): Path<u64>| "one"))
@@ -162,4 +186,23 @@ async fn no_error_echoes_a_long_field() {
         .await;
     assert_eq!(status, 400);
     assert!(error(&answer).ends_with('…'), "{answer}");
+}
+
+#[tokio::test]
+async fn values_at_their_limits_find_what_breaks_behind_a_handler() {
+    let server = serve().await;
+    let order = |_| json!({"name": "pear"});
+    let sent = server.post_at_the_limits("/orders", order).await.unwrap();
+    assert_eq!(sent, 16, "eight lengths and eight odd texts");
+    let body = |_| json!({"name": "pear", "amount": 1, "lines": ["one"]});
+    let wrong = server.post_at_the_limits("/fragile", body).await;
+    let wrong = wrong.unwrap_err();
+    let found: Vec<_> = wrong.lines().map(|line| line.split(": ").next()).collect();
+    let expected = [
+        "/fragile with 9223372036854775807 at /amount",
+        "/fragile with 101 elements at /lines",
+        "/fragile with 5000 elements at /lines",
+        "/fragile with 420000 bytes at /name",
+    ];
+    assert_eq!(found, expected.map(Some), "{wrong}");
 }
