@@ -8,7 +8,8 @@
 //! - `cargo test …` would run this test again: its packages, targets, features and filters must exist.
 //! - With `ARCHETYPES_BACKEND=docker` or `aws` before it a command needs an engine or an account:
 //!   it is checked like `cargo test`, and not run.
-//! - `curl …` must ask this machine; what it asks is tested where it is answered.
+//! - `curl …` must ask this machine. It is sent to the server that the README starts, and what may change
+//!   something is sent twice: a client that got no answer sends the same again, and gets the first answer.
 //! - `docker …` needs an engine. `.ci/run` must be there.
 //!
 //! Any other command fails here until somebody teaches this test what it means.
@@ -416,6 +417,165 @@ fn the_commands_of_the_readmes_work_as_written() {
         }
     }
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+/// A request as curl would make it.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+}
+
+fn asked(text: &str) -> Option<Asked> {
+    let (words, _) = words(text);
+    let mut words = words.into_iter();
+    if words.next()? != "curl" {
+        return None;
+    }
+    let (mut method, mut path, mut headers, mut body) = (None, None, Vec::new(), None);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-X" => method = words.next(),
+            "-H" => {
+                let header = words.next()?;
+                let (name, value) = header.split_once(": ")?;
+                headers.push((name.to_owned(), value.to_owned()));
+            }
+            "-d" => body = words.next(),
+            _ if word.starts_with('-') => {}
+            _ => {
+                let address = word.rsplit("://").next()?;
+                path = Some(address[address.find('/')?..].to_owned());
+            }
+        }
+    }
+    let with_body = if body.is_some() { "POST" } else { "GET" };
+    if body.is_some() && !headers.iter().any(|(name, _)| name == "content-type") {
+        let form = "application/x-www-form-urlencoded";
+        headers.push(("content-type".to_owned(), form.to_owned()));
+    }
+    Some(Asked {
+        method: method.unwrap_or_else(|| with_body.to_owned()),
+        path: path?,
+        headers,
+        body,
+    })
+}
+
+impl Asked {
+    async fn send(&self, http: &reqwest::Client, base: &str) -> Result<String, String> {
+        let method = self.method.parse().map_err(|_| "an odd method")?;
+        let mut request = http.request(method, format!("{base}{}", self.path));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = &self.body {
+            request = request.body(body.clone());
+        }
+        let answer = request.send().await.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let kind = answer.headers().get("content-type").cloned();
+        if kind.is_some_and(|kind| kind == "text/event-stream") {
+            // It has no end.
+            return Ok(String::new());
+        }
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        match status.is_success() {
+            true => Ok(format!("{status} {text}")),
+            false => Err(format!("{status} {text}")),
+        }
+    }
+}
+
+/// Sends the requests of a README to its server, and gives what went wrong.
+async fn converse(requests: &[Written], base: &str) -> Vec<String> {
+    let http = reqwest::Client::new();
+    let mut wrong = Vec::new();
+    for Written { line, text } in requests {
+        let Some(asked) = asked(text) else {
+            wrong.push(format!("{line}: {text}: not a request"));
+            continue;
+        };
+        let first = asked.send(&http, base).await;
+        if let Err(why) = &first {
+            wrong.push(format!("{line}: {text}\n  {why}"));
+        }
+        if asked.method != "GET" {
+            let again = asked.send(&http, base).await;
+            if again != first {
+                let (first, again) = (first.unwrap_or_default(), again.unwrap_or_else(|why| why));
+                wrong.push(format!(
+                    "{line}: {text}\n  sent twice: {first}\n  then: {again}"
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+#[tokio::test]
+async fn the_requests_of_the_readmes_can_be_sent_twice() {
+    let tree = Tree::read();
+    let mut complaints = Vec::new();
+    for name in tree.archetypes() {
+        let path = format!("archetypes/{name}/README.md");
+        let readme = tree.file(&path).unwrap();
+        let (requests, others): (Vec<_>, Vec<_>) = commands(&readme.text)
+            .into_iter()
+            .partition(|command| command.text.starts_with("curl"));
+        if requests.is_empty() {
+            continue;
+        }
+        let serve = others.iter().find(|it| it.text.contains("-- serve"));
+        let Some(Ok(Meaning::Run { arguments, .. })) = serve.map(|it| meaning(&it.text)) else {
+            complaints.push(readme.at(requests[0].line, "no server is started for this"));
+            continue;
+        };
+        let mut serve = cargo(&[], &arguments);
+        serve.args(["--listen", "127.0.0.1:0"]);
+        let serve = serve.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut server = serve.stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let base = lines.find_map(|line| {
+            let at = line.find("http://127.0.0.1:")?;
+            let address = line[at..].split_whitespace().next()?;
+            Some(address.trim_end_matches('/').to_owned())
+        });
+        // The server must not block on a full pipe.
+        std::thread::spawn(move || lines.count());
+        match base {
+            None => complaints.push(readme.at(requests[0].line, "the server did not start")),
+            Some(base) => {
+                let wrong = converse(&requests, &base).await;
+                complaints.extend(wrong.iter().map(|why| format!("{path}:{why}")));
+            }
+        }
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn requests_are_read_as_curl_reads_them() {
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let read = asked(r#"curl -s -H 'merchant-id: shop' localhost:8080/a?b=c -d '{"a": 1}'"#);
+    let form = header("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(
+        read.unwrap(),
+        Asked {
+            method: "POST".to_owned(),
+            path: "/a?b=c".to_owned(),
+            headers: vec![header("merchant-id", "shop"), form],
+            body: Some(r#"{"a": 1}"#.to_owned()),
+        }
+    );
+    let read = asked("curl -s -X PUT http://127.0.0.1:8080/x").unwrap();
+    assert_eq!((read.method.as_str(), read.path.as_str()), ("PUT", "/x"));
+    assert_eq!(asked("cargo run"), None);
 }
 
 #[test]
