@@ -13,7 +13,8 @@ use crate::view_auction::AuctionView;
 use crate::{
     AuctionError, AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, NewBid, Offer,
 };
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -99,6 +100,30 @@ struct BidView {
     price_after: Option<Amount>,
     leader_after: Option<String>,
     created_at: Millis,
+}
+
+/// The most bids that one request gets.
+const MOST_BIDS: usize = 1_000;
+
+/// Which part of the history: so many bids after that place.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pages {
+    #[serde(default)]
+    after: u64,
+    #[serde(default = "hundred")]
+    limit: usize,
+}
+
+fn hundred() -> usize {
+    100
+}
+
+/// A part of the history, and where the next one begins.
+#[derive(Serialize)]
+struct BidsPage {
+    bids: Vec<BidView>,
+    next: Option<u64>,
 }
 
 impl From<BidState> for BidView {
@@ -228,10 +253,26 @@ fn answer(bid_id: &str, outcome: &BidOutcome) -> Response {
 async fn history(
     State(app): State<App>,
     Path(id): Path<String>,
-) -> Result<Json<Vec<BidView>>, Refusal> {
-    app.house.view_auction(&id).await?;
-    let bids = app.house.history_after(&id, 0).await?;
-    Ok(Json(bids.into_iter().map(BidView::from).collect()))
+    asked: Result<Query<Pages>, QueryRejection>,
+) -> Result<Json<BidsPage>, Refusal> {
+    let Query(asked) = asked.map_err(|wrong| Refusal::bad_request(wrong.body_text()))?;
+    if !(1..=MOST_BIDS).contains(&asked.limit) {
+        let text = format!(
+            "limit must be between 1 and {MOST_BIDS}, not {}",
+            asked.limit
+        );
+        return Err(Refusal::bad_request(text));
+    }
+    let accepted = app.house.view_auction(&id).await?.sequence;
+    let bids = app
+        .house
+        .history_page(&id, asked.after, asked.limit)
+        .await?;
+    let last = asked.after + bids.len() as u64;
+    Ok(Json(BidsPage {
+        bids: bids.into_iter().map(BidView::from).collect(),
+        next: (last < accepted).then_some(last),
+    }))
 }
 
 async fn close(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Refusal> {
@@ -264,6 +305,13 @@ async fn events(
                 Refusal::bad_request(text)
             })?,
     };
+    // Nothing would be heard until the auction gets there, so it is said now.
+    let last = window.last_event();
+    if after > last {
+        let text =
+            format!("Last-Event-ID {after} is beyond the last event of this auction, {last}");
+        return Err(Refusal::bad_request(text));
+    }
     // A browser reconnects after the end by itself; this is how it is told not to.
     if window
         .auction
@@ -351,14 +399,9 @@ pub async fn serve_until(
 /// Closes what is due, every second. A failure is said and tried again: nothing is lost by it.
 async fn close_forever(house: AuctionHouse) {
     loop {
-        match house.close_due().await {
-            Err(error) => eprintln!("closing: {error}"),
-            Ok(looked_at) => {
-                for (auction_id, closing) in looked_at {
-                    if let Err(error) = closing {
-                        eprintln!("closing {auction_id}: {error}");
-                    }
-                }
+        for (what, closing) in house.close_due().await {
+            if let Err(error) = closing {
+                eprintln!("closing {what}: {error}");
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

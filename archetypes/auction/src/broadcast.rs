@@ -1,23 +1,27 @@
 //! Broadcast: from the tables' streams over Redis to every subscriber, in order, without gaps.
 //!
 //! ```text
-//! bids, auctions ──stream──▶ Publisher ──PUBLISH──▶ Redis ──▶ Hub (one a node) ──▶ subscribers
+//! bids, auctions ──stream──▶ Publisher ──PUBLISH──▶ Redis ──▶ Hub (one a node) ──▶ Feed (one an auction) ──▶ watchers
 //! ```
 //!
 //! The way is allowed to be bad: a stream shows the records of one transaction at different
-//! times, two publishers say everything twice, Redis forgets what nobody hears. So nothing on the
-//! way is trusted. Every event carries its `sequence`; a subscriber takes only the next one, drops
-//! what it has seen, and reads what it has missed from the history.
+//! times, a publisher repeats what its predecessor said, Redis forgets what is said while no hub listens. So
+//! nothing on the way is trusted. Every event carries its `sequence`; a feed takes only the next one,
+//! drops what it has seen, and reads what it has missed from the history. It does so once for all its
+//! watchers: a gap or a silence costs a node the same reads with one watcher and with a thousand.
 
 use crate::AuctionHouse;
-use crate::domain::{Amount, Status};
-use crate::items::{BidState, BidStatus};
+use crate::domain::{Amount, Status, Window};
+use crate::items::BidState;
 use cloud::{CloudError, Millis};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Something a subscriber sees. Events of one auction are numbered without gaps: each accepted
@@ -54,8 +58,17 @@ impl From<&BidState> for Event {
 /// The Redis channel all nodes listen on.
 pub(crate) const CHANNEL: &str = "events";
 
-/// How long Redis may take to answer. It only carries events, so nothing waits longer for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How many events are read at once.
+pub const PAGE: usize = 100;
+
+/// How many events a feed remembers, for watchers that come late or are slow.
+const REMEMBERED: usize = 256;
+
+/// How long a reader waits before it asks the index again for a bid that it does not show yet.
+const INDEX_LAG: Duration = Duration::from_millis(50);
+
+/// How long Redis, or a shard, may take to answer. They only carry events, so nothing waits longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What Redis answers, unless it takes too long.
 pub(crate) async fn patient<T, E: Into<CloudError>>(
@@ -75,13 +88,14 @@ enum Heard {
     Subscribed,
 }
 
-/// A node's ear on Redis: one subscription, handed on to all its subscribers.
+/// A node's ear on Redis: one subscription, and one [`Feed`] for each auction that is watched here.
 #[derive(Clone)]
 pub struct Hub {
     house: AuctionHouse,
     live: broadcast::Sender<Heard>,
-    /// How long a subscriber believes silence. The last event before a quiet hour may be the
-    /// one that was lost, and no later one would show the gap.
+    feeds: Feeds,
+    /// How long a feed believes silence. The last event before a quiet hour may be the one that
+    /// was lost, and no later one would show the gap.
     believes_silence: Duration,
 }
 
@@ -94,11 +108,12 @@ impl Hub {
         Self {
             house,
             live,
+            feeds: Feeds::default(),
             believes_silence: Duration::from_secs(10),
         }
     }
 
-    /// A hub whose subscribers look into the tables after this much silence.
+    /// A hub whose feeds look into the tables after this much silence.
     pub fn believing_silence(self, believes_silence: Duration) -> Self {
         Self {
             believes_silence,
@@ -106,46 +121,234 @@ impl Hub {
         }
     }
 
-    /// The events of an auction after a given one, in order, each once, until it closes.
+    /// The events of an auction after a given one, in order, each once, until it closes. After an
+    /// event that does not exist: from the next one on.
     pub fn follow(
         &self,
         auction_id: &str,
         after: u64,
     ) -> impl Stream<Item = Result<Event, CloudError>> + use<> {
-        let (house, auction_id) = (self.house.clone(), auction_id.to_owned());
-        let believes_silence = self.believes_silence;
-        // Listen first, read then: what happens in between is heard.
-        let mut live = self.live.subscribe();
+        let (house, feed) = (self.house.clone(), self.feed(auction_id));
         async_stream::try_stream! {
+            let mut known = feed.known.clone();
+            if known.wait_for(|known| known.caught_up).await.is_err() {
+                return;
+            }
             let mut last = after;
-            let mut behind = true;
-            let mut silence_ends = Instant::now() + believes_silence;
+            // Beyond what there is, or the feed is behind: the table tells which.
+            if last > known.borrow().last {
+                last = last.min(house.last_event(&feed.auction_id).await?);
+            }
             loop {
-                if behind {
-                    for missed in house.events_after(&auction_id, last).await? {
-                        last = missed.sequence;
-                        let over = missed.status == Status::Closed;
-                        yield missed;
-                        if over { return }
+                let news = known.borrow_and_update().after(last);
+                let news = match news {
+                    News::Are(events) => events,
+                    News::Older => house.events_after(&feed.auction_id, last).await?.events,
+                    News::Over => return,
+                    News::None => {
+                        if known.changed().await.is_err() {
+                            return;
+                        }
+                        continue;
                     }
-                    silence_ends = Instant::now() + believes_silence;
-                }
-                // Other auctions' news does not break this one's silence.
-                behind = match tokio::time::timeout_at(silence_ends, live.recv()).await {
-                    Ok(Ok(Heard::Event(event))) if event.auction_id != auction_id || event.sequence <= last => false,
-                    Ok(Ok(Heard::Event(event))) if event.sequence == last + 1 && event.status == Status::Open => {
-                        last = event.sequence;
-                        silence_ends = Instant::now() + believes_silence;
-                        yield event;
-                        false
-                    }
-                    // A gap, the end, too slow for the channel, a new subscription, or long silence: the
-                    // tables know.
-                    Ok(Ok(_) | Err(RecvError::Lagged(_))) | Err(_) => true,
-                    Ok(Err(RecvError::Closed)) => return,
                 };
+                if news.is_empty() {
+                    tokio::time::sleep(INDEX_LAG).await;
+                }
+                for event in news {
+                    last = event.sequence;
+                    let over = event.status == Status::Closed;
+                    yield event;
+                    if over {
+                        return;
+                    }
+                }
             }
         }
+    }
+
+    /// The feed of an auction: the one that runs, or a new one.
+    fn feed(&self, auction_id: &str) -> Arc<Feed> {
+        let mut feeds = lock(&self.feeds);
+        if let Some(feed) = feeds.get(auction_id).and_then(Weak::upgrade) {
+            return feed;
+        }
+        let (tell, known) = watch::channel(Known::default());
+        let feeding = feed(
+            self.house.clone(),
+            auction_id.to_owned(),
+            self.live.subscribe(),
+            tell,
+            self.believes_silence,
+        );
+        let feed = Arc::new(Feed {
+            auction_id: auction_id.to_owned(),
+            known,
+            feeds: Arc::clone(&self.feeds),
+            task: tokio::spawn(feeding).abort_handle(),
+        });
+        feeds.insert(auction_id.to_owned(), Arc::downgrade(&feed));
+        feed
+    }
+}
+
+/// What [`AuctionHouse::events_after`] found.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// The next events, in order and without gaps.
+    pub events: Vec<Event>,
+    /// The number of the last event there is. The index may not show it yet.
+    pub last: u64,
+}
+
+type Feeds = Arc<Mutex<HashMap<String, Weak<Feed>>>>;
+
+fn lock(feeds: &Feeds) -> MutexGuard<'_, HashMap<String, Weak<Feed>>> {
+    feeds.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One auction on one node: a task that reads the tables once for all watchers. It ends with the
+/// last of them.
+struct Feed {
+    auction_id: String,
+    known: watch::Receiver<Known>,
+    feeds: Feeds,
+    task: AbortHandle,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+        let mut feeds = lock(&self.feeds);
+        // Another feed of this auction may have begun meanwhile.
+        if feeds
+            .get(&self.auction_id)
+            .is_some_and(|it| it.strong_count() == 0)
+        {
+            feeds.remove(&self.auction_id);
+        }
+    }
+}
+
+/// What a feed knows.
+#[derive(Default)]
+struct Known {
+    /// The latest events, in order and without gaps.
+    recent: VecDeque<Event>,
+    /// The number of the last one.
+    last: u64,
+    over: bool,
+    /// Whether the feed has read up to the present once.
+    caught_up: bool,
+}
+
+/// What a feed knows after a given event.
+enum News {
+    Are(Vec<Event>),
+    None,
+    /// There are some, and the feed no longer has them: page the history.
+    Older,
+    Over,
+}
+
+impl Known {
+    fn after(&self, last: u64) -> News {
+        match self.recent.front() {
+            _ if last >= self.last && self.over => News::Over,
+            _ if last >= self.last => News::None,
+            Some(first) if first.sequence <= last + 1 => {
+                let news = self.recent.iter().filter(|event| event.sequence > last);
+                News::Are(news.cloned().collect())
+            }
+            _ => News::Older,
+        }
+    }
+
+    fn take(&mut self, events: Vec<Event>) {
+        for event in events {
+            self.last = event.sequence;
+            self.over = event.status == Status::Closed;
+            self.recent.push_back(event);
+        }
+        while self.recent.len() > REMEMBERED {
+            self.recent.pop_front();
+        }
+    }
+}
+
+/// Keeps `known` up to date: the next event from Redis as it is, anything else from the tables.
+async fn feed(
+    house: AuctionHouse,
+    auction_id: String,
+    mut live: broadcast::Receiver<Heard>,
+    known: watch::Sender<Known>,
+    believes_silence: Duration,
+) {
+    let mut failures = 0;
+    let last = loop {
+        match house.last_event(&auction_id).await {
+            Ok(last) => break last,
+            Err(error) => eprintln!("following {auction_id}: {error}"),
+        }
+        back_off(&mut failures).await;
+    };
+    // Most watchers are not far behind, and find the latest page here.
+    known.send_modify(|known| known.last = last.saturating_sub(PAGE as u64));
+    let mut behind = true;
+    let mut silence_ends = Instant::now();
+    loop {
+        if behind {
+            let last = known.borrow().last;
+            match house.events_after(&auction_id, last).await {
+                Ok(Missed {
+                    events,
+                    last: ends_at,
+                }) => {
+                    failures = 0;
+                    let last = events.last().map_or(last, |event| event.sequence);
+                    behind = last < ends_at;
+                    let index_lags = behind && events.len() < PAGE;
+                    known.send_modify(|known| {
+                        known.caught_up |= !behind;
+                        known.take(events);
+                    });
+                    silence_ends = Instant::now() + believes_silence;
+                    if index_lags {
+                        tokio::time::sleep(INDEX_LAG).await;
+                    }
+                }
+                Err(error) => {
+                    eprintln!("following {auction_id}: {error}");
+                    back_off(&mut failures).await;
+                }
+            }
+            if known.borrow().over {
+                return;
+            }
+            if behind {
+                continue;
+            }
+        }
+        let last = known.borrow().last;
+        // Other auctions' news does not break this one's silence.
+        behind = match tokio::time::timeout_at(silence_ends, live.recv()).await {
+            Ok(Ok(Heard::Event(event)))
+                if event.auction_id != auction_id || event.sequence <= last =>
+            {
+                false
+            }
+            Ok(Ok(Heard::Event(event)))
+                if event.sequence == last + 1 && event.status == Status::Open =>
+            {
+                silence_ends = Instant::now() + believes_silence;
+                known.send_modify(|known| known.take(vec![event]));
+                false
+            }
+            // A gap, the end, too slow for the channel, a new subscription, or long silence: the
+            // tables know.
+            Ok(Ok(_) | Err(RecvError::Lagged(_))) | Err(_) => true,
+            Ok(Err(RecvError::Closed)) => return,
+        };
     }
 }
 
@@ -155,8 +358,14 @@ async fn subscribe(house: &AuctionHouse) -> Result<redis::aio::PubSub, CloudErro
     Ok(subscriber)
 }
 
+/// Waits 0.1 s, 0.2 s, … at most 12.8 s.
+async fn back_off(failures: &mut u32) {
+    tokio::time::sleep(Duration::from_millis(100 << *failures)).await;
+    *failures = (*failures + 1).min(7);
+}
+
 /// Subscribes and hands on what it hears, while there is a hub. A subscription that fails or breaks
-/// is made again; what was missed meanwhile, the subscribers find in the tables.
+/// is made again; what was missed meanwhile, the feeds find in the tables.
 async fn listen(house: AuctionHouse, live: broadcast::WeakSender<Heard>) {
     let mut failures = 0;
     while live.strong_count() > 0 {
@@ -175,29 +384,31 @@ async fn listen(house: AuctionHouse, live: broadcast::WeakSender<Heard>) {
                 }
             }
         }
-        // 0.1 s, 0.2 s, … 12.8 s.
-        tokio::time::sleep(Duration::from_millis(100 << failures)).await;
-        failures = (failures + 1).min(7);
+        back_off(&mut failures).await;
     }
 }
 
 impl AuctionHouse {
-    /// The events of an auction after a given one, from the tables alone.
-    pub async fn events_after(
-        &self,
-        auction_id: &str,
-        after: u64,
-    ) -> Result<Vec<Event>, CloudError> {
-        // The auction first: what is written after it was read is in the history read after it.
+    /// The number of the last event so far; 0 before the first bid.
+    pub async fn last_event(&self, auction_id: &str) -> Result<u64, CloudError> {
         let window = self.read_window(auction_id).await?;
-        let bids = self.history_after(auction_id, after).await?;
-        let mut events: Vec<Event> = bids
-            .iter()
-            .filter(|bid| bid.status == BidStatus::Accepted)
-            .map(Event::from)
-            .collect();
-        if let Some(window) = window
-            && let Some(sequence) = window.auction.final_sequence.filter(|last| *last > after)
+        Ok(window.map_or(0, |window| window.last_event()))
+    }
+
+    /// The events of an auction after a given one, from the tables alone: the next [`PAGE`] of them.
+    pub async fn events_after(&self, auction_id: &str, after: u64) -> Result<Missed, CloudError> {
+        let Some(window) = self.read_window(auction_id).await? else {
+            return Ok(Missed::default());
+        };
+        let mut events: Vec<Event> = Vec::new();
+        if window.best.sequence > after {
+            let bids = self.history_page(auction_id, after, PAGE).await?;
+            events.extend(bids.iter().map(Event::from));
+        }
+        let last = events.last().map_or(after, |event| event.sequence);
+        if let Some(sequence) = window.auction.final_sequence
+            && sequence == last + 1
+            && events.len() < PAGE
         {
             let winner = self.read_winner(auction_id).await?;
             events.push(Event {
@@ -209,6 +420,18 @@ impl AuctionHouse {
                 end_time: window.auction.end_time,
             });
         }
-        Ok(events)
+        // The index may be ahead of the window, which was read first.
+        let last = events.last().map_or(0, |event| event.sequence);
+        Ok(Missed {
+            last: window.last_event().max(last),
+            events,
+        })
+    }
+}
+
+impl Window {
+    /// The number of the last event: the closing, or the latest bid.
+    pub(crate) fn last_event(&self) -> u64 {
+        self.auction.final_sequence.unwrap_or(self.best.sequence)
     }
 }

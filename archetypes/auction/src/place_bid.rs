@@ -107,8 +107,8 @@ impl AuctionHouse {
             .dynamodb()
             .get_item()
             .table_name(self.table("bids"))
-            .key("auction_id", s(auction_id))
             .key("bid_id", s(bid_id))
+            .key("auction_id", s(auction_id))
             .consistent_read(true)
             .send()
             .await

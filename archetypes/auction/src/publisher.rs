@@ -1,9 +1,12 @@
-//! The publisher: reads the tables' streams and says on Redis what is new.
+//! The publisher: reads the tables' streams and publishes the new events on Redis.
 //!
-//! At least once: a publisher that dies after PUBLISH says the same again, and subscribers drop it.
+//! Every node runs one. A lease in Redis gives each shard to one of them, and a checkpoint beside it
+//! says where the next holder goes on. Delivery is at least once: a publisher that dies between PUBLISH
+//! and checkpoint leaves its successor to publish the same events, and feeds drop the copies. A Redis
+//! that forgets lease and checkpoint costs repetitions too, and no event.
 
 use crate::AuctionHouse;
-use crate::broadcast::{CHANNEL, Event, patient};
+use crate::broadcast::{CHANNEL, Event, PATIENCE, patient};
 use crate::domain::Status;
 use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
@@ -17,9 +20,23 @@ const SOURCES: [&str; 2] = ["bids", "auctions"];
 /// How often the publisher looks for new shards. Streams split by themselves every few hours.
 const DISCOVER_EVERY: Millis = 60_000;
 
-/// Follows the streams and publishes what is new. One is enough; two only say it twice.
+/// How long a node keeps a shard after its last look. A page that takes longer may be published twice.
+const LEASE: Millis = 5_000;
+
+/// A checkpoint outlives its shard's records, which DynamoDB keeps for a day.
+const CHECKPOINT_KEPT_SECONDS: u64 = 2 * 24 * 3_600;
+
+/// Takes a shard that is free, or keeps one that is ours.
+const LEASE_SCRIPT: &str = "\
+    local holder = redis.call('GET', KEYS[1]) \
+    if holder and holder ~= ARGV[1] then return 0 end \
+    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) \
+    return 1";
+
+/// Follows the streams and publishes the new events of the shards that it holds.
 pub struct Publisher {
     house: AuctionHouse,
+    id: String,
     redis: Option<RedisConnection>,
     shards: BTreeMap<Shard, Place>,
     /// When to look for new shards: at once after a shard has ended, until it has succeeded.
@@ -36,16 +53,18 @@ struct Shard {
 /// Where the publisher stands in a shard.
 #[derive(Clone)]
 enum Place {
-    Beginning,
+    /// At the checkpoint.
+    Unknown,
     At(String),
     Ended,
 }
 
 impl Publisher {
-    /// A publisher that begins with the oldest records. It looks for shards, and for Redis, when
-    /// it first publishes.
+    /// A publisher that goes on at the checkpoints, or begins with the oldest records. It looks for
+    /// shards, and for Redis, when it first publishes.
     pub fn start(house: AuctionHouse) -> Self {
         Self {
+            id: house.cloud.ids().next("publisher"),
             house,
             redis: None,
             shards: BTreeMap::new(),
@@ -54,7 +73,7 @@ impl Publisher {
     }
 
     /// Publishes what has happened since the last time, at most one page of each shard. Gives how
-    /// many events. A shard that fails is read again the next time, and stops no other shard.
+    /// many events. A shard that fails or hangs is read again the next time, and stops no other shard.
     pub async fn publish_new(&mut self) -> Result<usize, CloudError> {
         let mut published = 0;
         let mut failed = Vec::new();
@@ -66,9 +85,14 @@ impl Publisher {
             }
         }
         for (shard, place) in self.shards.clone() {
-            match self.publish_shard(&shard, place).await {
-                Ok(events) => published += events,
-                Err(error) => failed.push(error),
+            let page = self.publish_shard(&shard, place);
+            match tokio::time::timeout(PATIENCE, page).await {
+                Ok(Ok(events)) => published += events,
+                Ok(Err(error)) => failed.push(error),
+                Err(_) => failed.push(CloudError::Unknown(format!(
+                    "shard {} of {} does not answer",
+                    shard.id, shard.table
+                ))),
             }
         }
         match failed.len() {
@@ -110,7 +134,7 @@ impl Publisher {
         // A shard that has ended keeps its place while it is listed, so that it is not begun again.
         self.shards.retain(|shard, _| listed.contains(shard));
         for shard in listed {
-            self.shards.entry(shard).or_insert(Place::Beginning);
+            self.shards.entry(shard).or_insert(Place::Unknown);
         }
         Ok(())
     }
@@ -125,28 +149,34 @@ impl Publisher {
         Ok(listed.into_iter().filter_map(|it| it.stream_arn).collect())
     }
 
-    /// Publishes a page of a shard. The place moves only after the last PUBLISH.
+    /// Publishes a page of a shard that this node holds. The place moves only after the last PUBLISH.
     async fn publish_shard(&mut self, shard: &Shard, place: Place) -> Result<usize, CloudError> {
+        if matches!(place, Place::Ended) {
+            return Ok(0);
+        }
+        if !self.holds(shard).await? {
+            // The holder moves the checkpoint.
+            self.shards.insert(shard.clone(), Place::Unknown);
+            return Ok(0);
+        }
         let iterator = match place {
-            Place::Ended => return Ok(0),
-            Place::At(iterator) => iterator,
-            Place::Beginning => match self.beginning(shard).await? {
-                Some(iterator) => iterator,
-                None => return Ok(self.ended(shard)),
-            },
+            Place::At(iterator) => Some(iterator),
+            _ => self.iterator(shard).await?,
+        };
+        let Some(iterator) = iterator else {
+            return Ok(self.ended(shard));
         };
         let records = self.house.cloud.streams().get_records();
         let page = match records.shard_iterator(iterator).send().await {
             Ok(page) => page,
-            // An iterator lives for a quarter of an hour. Begin again: subscribers drop what they
-            // have heard.
+            // An iterator lives for a quarter of an hour.
             Err(error)
                 if matches!(
                     error.code(),
                     Some("ExpiredIteratorException" | "TrimmedDataAccessException")
                 ) =>
             {
-                self.shards.insert(shard.clone(), Place::Beginning);
+                self.shards.insert(shard.clone(), Place::Unknown);
                 return Ok(0);
             }
             Err(error) => return Err(error.into()),
@@ -154,6 +184,10 @@ impl Publisher {
         let events: Vec<_> = page.records().iter().filter_map(event).collect();
         for event in &events {
             self.publish(event).await?;
+        }
+        let last = page.records().last().and_then(|record| record.dynamodb());
+        if let Some(sequence_number) = last.and_then(|change| change.sequence_number()) {
+            self.keep_checkpoint(shard, sequence_number).await?;
         }
         match page.next_shard_iterator {
             Some(next) => {
@@ -173,25 +207,65 @@ impl Publisher {
         0
     }
 
-    /// An iterator at the oldest record of a shard.
-    async fn beginning(&self, shard: &Shard) -> Result<Option<String>, CloudError> {
+    /// An iterator after the checkpoint, or at the oldest record that DynamoDB still has.
+    async fn iterator(&mut self, shard: &Shard) -> Result<Option<String>, CloudError> {
         let iterator = self.house.cloud.streams().get_shard_iterator();
-        let iterator = iterator
-            .stream_arn(&shard.arn)
-            .shard_id(&shard.id)
-            .shard_iterator_type(ShardIteratorType::TrimHorizon);
-        let given = iterator.send().await.map_err(CloudError::from)?;
+        let iterator = iterator.stream_arn(&shard.arn).shard_id(&shard.id);
+        if let Some(after) = self.checkpoint(shard).await? {
+            let given = iterator
+                .clone()
+                .shard_iterator_type(ShardIteratorType::AfterSequenceNumber)
+                .sequence_number(after)
+                .send()
+                .await;
+            match given {
+                Ok(given) => return Ok(given.shard_iterator),
+                Err(error) if error.code() == Some("TrimmedDataAccessException") => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let oldest = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon);
+        let given = oldest.send().await.map_err(CloudError::from)?;
         Ok(given.shard_iterator)
+    }
+
+    async fn holds(&mut self, shard: &Shard) -> Result<bool, CloudError> {
+        let mut take = redis::cmd("EVAL");
+        take.arg(LEASE_SCRIPT).arg(1).arg(self.key("lease", shard));
+        take.arg(&self.id).arg(LEASE);
+        patient(take.query_async(self.redis().await?)).await
+    }
+
+    async fn checkpoint(&mut self, shard: &Shard) -> Result<Option<String>, CloudError> {
+        let key = self.key("checkpoint", shard);
+        patient(self.redis().await?.get(key)).await
+    }
+
+    async fn keep_checkpoint(&mut self, shard: &Shard, last: &str) -> Result<(), CloudError> {
+        let key = self.key("checkpoint", shard);
+        let kept = self
+            .redis()
+            .await?
+            .set_ex(key, last, CHECKPOINT_KEPT_SECONDS);
+        patient(kept).await
     }
 
     async fn publish(&mut self, event: &Event) -> Result<(), CloudError> {
         let text = serde_json::to_string(event).map_err(CloudError::corrupt)?;
         let channel = self.house.cloud.names().key(CHANNEL);
-        let redis = match &mut self.redis {
+        patient(self.redis().await?.publish(channel, text)).await
+    }
+
+    fn key(&self, what: &str, shard: &Shard) -> String {
+        let key = format!("{what}:{}:{}", shard.table, shard.id);
+        self.house.cloud.names().key(&key)
+    }
+
+    async fn redis(&mut self) -> Result<&mut RedisConnection, CloudError> {
+        Ok(match &mut self.redis {
             Some(redis) => redis,
             none => none.insert(patient(self.house.cloud.redis()).await?),
-        };
-        patient(redis.publish(channel, text)).await
+        })
     }
 }
 

@@ -49,16 +49,10 @@ const WORKLOAD: Workload = Workload {
             why: "in its last minute one auction takes a fifth of all bids",
         },
         Skew {
-            resource: "bids",
-            action: "",
-            hottest: 0.2,
-            why: "its bids are one item collection",
-        },
-        Skew {
             resource: "bids/by_sequence",
             action: "",
             hottest: 0.2,
-            why: "a local index shares its table's partition key",
+            why: "its accepted bids are one partition key of the index",
         },
         Skew {
             resource: "auctions/due",
@@ -305,7 +299,7 @@ async fn tell(story: &mut Story) -> Result<()> {
     cloud.clock().advance(HOUR);
     let closed = story
         .step("commit winner", "The closer asks the index of what is due, four shards, and closes what it finds. Closing removes the auction from the index.", async {
-            Ok(house.close_due().await?)
+            Ok(house.close_due().await)
         })
         .await?;
     let won = matches!(closed.as_slice(), [(_, Ok(Closing::Closed(Some(winner))))] if winner.bidder_id == "dave" && winner.winning_amount == 202_50);
@@ -334,7 +328,18 @@ async fn tell(story: &mut Story) -> Result<()> {
         .step(
             "view bid history",
             "The accepted bids in the order the guard gave them.",
-            async { Ok(house.history_after(id, 0).await?) },
+            async {
+                let mut bids = house.history_page(id, 0, 100).await?;
+                // On AWS the index needs a moment; what it does not show after two seconds fails below.
+                for _ in 0..40 {
+                    if bids.len() >= 6 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    bids = house.history_page(id, 0, 100).await?;
+                }
+                Ok(bids)
+            },
         )
         .await?;
     let bidders: Vec<_> = history.iter().map(|bid| bid.bidder_id.as_str()).collect();

@@ -98,7 +98,7 @@ async fn an_auction_can_be_held_with_curl_alone() {
     assert_eq!(view["best_bidder_id"], "carol");
     let (_, history) = server.get(&format!("/auctions/{id}/bids")).await;
     assert_eq!(
-        history[1]["amount"],
+        history["bids"][1]["amount"],
         Value::Null,
         "how far Carol would go is hers to know"
     );
@@ -147,6 +147,54 @@ async fn a_stream_of_events_ends_with_the_auction_and_can_be_resumed() {
         .get(format!("{}/auctions/{id}/events", server.base));
     let ended = request.header("last-event-id", "3").send().await.unwrap();
     assert_eq!(ended.status().as_u16(), 204);
+}
+
+#[tokio::test]
+async fn the_history_comes_in_pages() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    for (bidder, amount) in [("alice", 100_00), ("bob", 150_00), ("carol", 200_00)] {
+        server.bid(&id, bidder, amount).await;
+    }
+    let page = async |query: &str| {
+        let (status, page) = server.get(&format!("/auctions/{id}/bids{query}")).await;
+        assert_eq!(status, 200, "{page}");
+        let bids = page["bids"].as_array().unwrap();
+        let bids: Vec<_> = bids.iter().map(|bid| bid["sequence"].clone()).collect();
+        (bids, page["next"].clone())
+    };
+    assert_eq!(
+        page("").await,
+        (vec![json!(1), json!(2), json!(3)], Value::Null)
+    );
+    assert_eq!(page("?limit=2").await, (vec![json!(1), json!(2)], json!(2)));
+    assert_eq!(
+        page("?limit=2&after=2").await,
+        (vec![json!(3)], Value::Null)
+    );
+    assert_eq!(page("?limit=3").await.1, Value::Null);
+    assert_eq!(page("?after=3").await, (vec![], Value::Null));
+    for wrong in ["limit=0", "limit=1001", "limit=-1", "after=x", "before=2"] {
+        let (status, answer) = server.get(&format!("/auctions/{id}/bids?{wrong}")).await;
+        assert_eq!(status, 400, "{wrong}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_id_beyond_the_last_event_is_refused() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    server.bid(&id, "alice", 100_00).await;
+    let events = format!("{}/auctions/{id}/events", server.base);
+    let request = server.http.get(events).header("last-event-id", "2");
+    let request = request.timeout(Duration::from_secs(5));
+    let refused = request.send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 400);
+    let said = refused.text().await.unwrap();
+    assert!(
+        said.contains("Last-Event-ID 2 is beyond the last event of this auction, 1"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -232,7 +280,7 @@ async fn a_bid_is_placed_though_its_bidder_hangs_up() {
     let is_bid = |request: &cloud::tap::Request| request.operation == "TransactWriteItems";
     let hung_up = server.post_and_hang_up(&path, bid, tap, is_bid).await;
     hung_up.unwrap();
-    let placed = async { while server.get(&path).await.1[0]["bid_id"] != "b-1" {} };
+    let placed = async { while server.get(&path).await.1["bids"][0]["bid_id"] != "b-1" {} };
     let placed = tokio::time::timeout(Duration::from_secs(5), placed).await;
     assert!(placed.is_ok(), "the bid was dropped with its connection");
 }

@@ -26,7 +26,7 @@ async fn every_crash_point_of_place_bid_recovers(layout: Layout) {
         .recovery(bid)
         .check(|house| async move {
             house.invariants().await?;
-            let history = house.house.history_after(&house.id, 0).await.unwrap();
+            let history = house.history().await;
             match history.as_slice() {
                 [bid] if bid.bidder_id == "alice" => Ok(()),
                 other => Err(format!("expected one bid, found {other:?}")),
@@ -189,7 +189,7 @@ async fn lost_requests_lost_answers_and_throttling_change_no_outcome(layout: Lay
             "carol",
             "seed {seed}"
         );
-        let history = house.house.history_after(&house.id, 0).await.unwrap();
+        let history = house.history().await;
         assert_eq!(history.len(), 2, "seed {seed}");
     }
     assert!(

@@ -5,14 +5,14 @@
 mod house;
 
 use auction::{AuctionError, AuctionHouse, BidOutcome, Ends, Layout, NewAuction, Offer, Rejection};
-use chaos::{Interleave, LateCopies, Mixed, Stuck, Trouble, TroubleSweep};
+use chaos::{Capacity, Heat, HotKey, Interleave, LateCopies, Mixed, Stuck, Trouble, TroubleSweep};
 use cloud::{CloudError, Patience};
 use house::{
     House, LASTS, bidder, buyer, checked, closer, for_sale, open, open_alone, open_with, plain,
     soft_close,
 };
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 on_both_layouts!(
     a_late_copy_of_any_write_changes_nothing,
@@ -22,10 +22,11 @@ on_both_layouts!(
     a_closing_meets_every_trouble_and_has_one_winner,
     every_mix_of_conflict_and_failed_condition_gives_the_right_answer,
     a_mixed_cancellation_makes_no_bid_late,
-    an_auction_whose_calls_hang_keeps_no_other_open,
+    a_stuck_auction_and_a_stuck_shard_keep_no_other_open,
     the_same_request_sent_again_is_answered_as_the_first_was,
     a_bid_under_the_leaders_id_does_not_tell_its_maximum,
     time_passes_between_a_decision_and_its_write,
+    a_flood_of_low_bids_takes_nothing_from_the_good_ones,
 );
 
 /// Two bids, a rejected one and a closing; then a copy of any of their writes.
@@ -126,7 +127,7 @@ async fn a_bid_meets_every_trouble_and_is_placed_once(layout: Layout) {
         .recovery(move |house| async move { bid(house).await.unwrap() })
         .check(|house| async move {
             house.invariants().await?;
-            match house.house.history_after(&house.id, 0).await.unwrap().len() {
+            match house.history().await.len() {
                 1 => Ok(()),
                 several => Err(format!("{several} bids")),
             }
@@ -226,33 +227,34 @@ async fn a_mixed_cancellation_makes_no_bid_late(layout: Layout) {
     }
 }
 
-/// One auction's calls hang, fifteen are due beside it: they close while it still hangs.
-async fn an_auction_whose_calls_hang_keeps_no_other_open(layout: Layout) {
+/// One auction hangs and one shard of the index hangs. The sweeper closes the others, and its sweep ends
+/// before the SDK gives up on the first.
+async fn a_stuck_auction_and_a_stuck_shard_keep_no_other_open(layout: Layout) {
     let house = open_alone(layout).await;
-    let mut others = Vec::new();
+    let mut others = vec![house.id.clone()];
     for _ in 0..15 {
         let new = plain(house.house.cloud());
         others.push(house.house.create_auction(new).await.unwrap().auction_id);
     }
-    let stuck = Arc::new(Stuck::hanging(&house.id));
-    let _plan = house.house.cloud().tap().install(stuck.clone());
-    let mut closing = std::pin::pin!(house.late.close_due());
-    let mut open = others.clone();
-    let deadline = Instant::now() + Patience::DEFAULT.attempt;
-    while !open.is_empty() && Instant::now() < deadline {
-        let a_while = tokio::time::timeout(Duration::from_millis(20), &mut closing).await;
-        assert!(a_while.is_err(), "the stuck one still hangs");
-        let mut left = Vec::new();
-        for id in open {
-            let view = house.house.view_auction(&id).await.unwrap();
-            if view.status == auction::domain::Status::Open {
-                left.push(id);
-            }
-        }
-        open = left;
+    let shard = |id: &String| cloud::item::shard_of(id, auction::tables::DUE_SHARDS);
+    let stuck = others.remove(0);
+    let hangs = (shard(&stuck) + 1) % auction::tables::DUE_SHARDS;
+    others.retain(|id| shard(id) != hangs);
+    assert!(others.len() > 5);
+    let hanging = [stuck.clone(), format!("due-{hangs}")].map(|it| Arc::new(Stuck::hanging(&it)));
+    let tap = house.house.cloud().tap();
+    let plans: Vec<_> = hanging.iter().map(|it| tap.install(it.clone())).collect();
+    let sweep = house.late.close_due();
+    let swept = tokio::time::timeout(Patience::DEFAULT.attempt, sweep).await;
+    let failed = swept.unwrap().into_iter().filter(|(_, it)| it.is_err());
+    let failed: std::collections::BTreeSet<_> = failed.map(|(what, _)| what).collect();
+    assert_eq!(failed, [format!("due-{hangs}"), stuck].into());
+    drop(plans);
+    for id in others {
+        let view = house.house.view_auction(&id).await.unwrap();
+        assert_eq!(view.status, auction::domain::Status::Closed);
     }
-    assert!(open.is_empty(), "{open:?} wait for the stuck one");
-    assert!(stuck.met() > 0);
+    assert!(hanging.iter().all(|it| it.met() > 0));
 }
 
 async fn the_same_request_sent_again_is_answered_as_the_first_was(layout: Layout) {
@@ -349,4 +351,27 @@ async fn time_passes_between_a_decision_and_its_write(layout: Layout) {
             explored.seen
         );
     }
+}
+
+/// Each low bid is written under a partition key of its own; none reaches the key of the history.
+async fn a_flood_of_low_bids_takes_nothing_from_the_good_ones(layout: Layout) {
+    let house = open(layout).await;
+    house.place("alice", Offer::Exactly(120_00)).await;
+    let clock = house.house.cloud().clock().clone();
+    let heat = Arc::new(Heat::new(auction::tables::TABLES, clock));
+    let plan = house.house.cloud().tap().install(heat.clone());
+    for flood in 0..50 {
+        let mut low = house.bid("mallory", Offer::Exactly(1_00));
+        low.bid_id = format!("low-{flood}");
+        let outcome = house.house.place_bid(&low).await.unwrap();
+        assert!(matches!(outcome, BidOutcome::Rejected(_)), "{outcome:?}");
+    }
+    drop(plan);
+    let written = heat.hottest(usize::MAX).into_iter();
+    let written: Vec<_> = written
+        .filter(|key| key.capacity == Capacity::Write && key.units > 0.0)
+        .collect();
+    assert_eq!(written.len(), 50, "{written:?}");
+    let apart = |key: &HotKey| key.resource == "bids" && key.units == 1.0;
+    assert!(written.iter().all(apart), "{written:?}");
 }
