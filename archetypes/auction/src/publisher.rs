@@ -27,11 +27,11 @@ const LEASE: Millis = 5_000;
 const CHECKPOINT_KEPT_SECONDS: u64 = 2 * 24 * 3_600;
 
 /// Takes a shard that is free, or keeps one that is ours.
-const LEASE_SCRIPT: &str = "\
-    local holder = redis.call('GET', KEYS[1]) \
-    if holder and holder ~= ARGV[1] then return 0 end \
-    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) \
-    return 1";
+const LEASE_SCRIPT: &str = "
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1";
 
 /// Follows the streams and publishes the new events of the shards that it holds.
 pub struct Publisher {

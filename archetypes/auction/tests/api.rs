@@ -271,6 +271,32 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn no_value_at_its_limit_is_a_fault() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let auction = |number| {
+        json!({
+            "auction_id": format!("limits-{number}"), "item_id": "i", "seller_id": "sam", "title": "t",
+            "currency": "EUR", "starting_price": 100_00, "reserve_price": 200_00,
+            "buy_now_price": 900_00, "lasts_seconds": 600, "soft_close_seconds": 60,
+        })
+    };
+    let sent = server.post_at_the_limits("/auctions", auction).await;
+    assert!(sent.unwrap() > 100);
+    let path = format!("/auctions/{id}/bids");
+    for offer in ["amount", "max_amount"] {
+        let bid = |number| {
+            let bid_id = format!("{offer}-{number}");
+            json!({"bid_id": bid_id, "bidder_id": "alice", "currency": "EUR", offer: 100_00})
+        };
+        server.post_at_the_limits(&path, bid).await.unwrap();
+    }
+    let path = format!("/auctions/{id}/buy-now");
+    let purchase = |number| json!({"bid_id": format!("purchase-{number}"), "bidder_id": "alice"});
+    server.post_at_the_limits(&path, purchase).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_bid_is_placed_though_its_bidder_hangs_up() {
     let server = serve(Layout::OneItem).await;
     let id = server.create().await;

@@ -5,7 +5,9 @@
 mod house;
 
 use auction::{AuctionError, AuctionHouse, BidOutcome, Ends, Layout, NewAuction, Offer, Rejection};
-use chaos::{Capacity, Heat, HotKey, Interleave, LateCopies, Mixed, Stuck, Trouble, TroubleSweep};
+use chaos::{
+    Capacity, Heat, HotKey, Interleave, LateCopies, Mixed, Pairs, Stuck, Trouble, TroubleSweep,
+};
 use cloud::{CloudError, Patience};
 use house::{
     House, LASTS, bidder, buyer, checked, closer, for_sale, open, open_alone, open_with, plain,
@@ -27,6 +29,7 @@ on_both_layouts!(
     a_bid_under_the_leaders_id_does_not_tell_its_maximum,
     time_passes_between_a_decision_and_its_write,
     a_flood_of_low_bids_takes_nothing_from_the_good_ones,
+    every_pair_of_writing_actions_holds_in_every_order,
 );
 
 /// Two bids, a rejected one and a closing; then a copy of any of their writes.
@@ -374,4 +377,36 @@ async fn a_flood_of_low_bids_takes_nothing_from_the_good_ones(layout: Layout) {
     assert_eq!(written.len(), 50, "{written:?}");
     let apart = |key: &HotKey| key.resource == "bids" && key.units == 1.0;
     assert!(written.iter().all(apart), "{written:?}");
+}
+
+async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
+    let bid = |name: &'static str, offer| {
+        move |house: Arc<House>| async move { house.place(name, offer).await }
+    };
+    let met = Pairs::of(move || open_with(layout, for_sale))
+        .action("create", |house| async move {
+            let auction_id = format!("{}-second", house.id);
+            let new = NewAuction {
+                auction_id,
+                ..plain(house.house.cloud())
+            };
+            house.house.create_auction(new).await.unwrap();
+        })
+        .action("bid", bid("alice", Offer::Exactly(120_00)))
+        .action("proxy", bid("carol", Offer::UpTo(300_00)))
+        .action("buy", |house| async move {
+            house
+                .house
+                .buy_now(&house.id, "purchase", "bob")
+                .await
+                .unwrap()
+        })
+        .action("close", |house| async move {
+            house.late.close_auction(&house.id).await.unwrap()
+        })
+        .check(|house| async move { house.invariants().await.map(|_| ()) })
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(met.orders.len(), 15, "{met:?}");
 }

@@ -207,6 +207,11 @@ impl SeenCall {
     }
 }
 
+/// DynamoDB Streams numbers its records with 21 to 40 digits, made from the time.
+fn is_sequence_number(word: &str) -> bool {
+    word.len() > 20 && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The part of a call that targets do not show and that is the same in every run: no receipt
 /// handles, no iterators, no tokens.
 fn detail(call: &Call, cloud: &cloud::Cloud) -> Option<String> {
@@ -218,7 +223,9 @@ fn detail(call: &Call, cloud: &cloud::Cloud) -> Option<String> {
                 let words = words.filter_map(Value::as_str);
                 // A script is shown by its name, the digest; its text has line breaks.
                 let words = words.map(|word| match word.lines().count() {
-                    0 | 1 => cloud.names().logical(word).to_owned(),
+                    0 | 1 if is_sequence_number(word) => "(sequence number)".to_owned(),
+                    // The embedded streams put the table's whole name into the ids of shards.
+                    0 | 1 => word.replace(cloud.names().prefix(), ""),
                     _ => "(script)".to_owned(),
                 });
                 words.collect::<Vec<_>>().join(" ")
