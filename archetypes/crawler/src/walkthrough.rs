@@ -47,19 +47,27 @@ pub const fn archetype() -> Archetype {
 }
 
 /// A busy day, for each page: most are new, allowed, and their host is free.
+/// A page of the web has some 30 KB of HTML, and some 5 KB of text: the pages of the walk are smaller.
+const HTML_BYTES: u64 = 30 * 1_024;
+const TEXT_BYTES: u64 = 5 * 1_024;
+
 const WORKLOAD: Workload = Workload {
     unit: "pages",
     mix: &[
         share("claim URL for fetch", 1.0),
         share("mark URL fetching", 1.0).when("the host is free"),
         share("fetch page", 1.0),
-        share("store raw HTML", 0.9).when("new content"),
+        share("store raw HTML", 0.9)
+            .when("new content")
+            .storing(HTML_BYTES),
         share("store raw HTML", 0.1).when("seen before"),
         share("mark fetched", 1.0),
         share("enqueue parse work", 1.0),
         share("release fetch claim", 1.0),
         share("claim parse run", 1.0).when("free"),
-        share("store parsed text", 0.9).when("new content"),
+        share("store parsed text", 0.9)
+            .when("new content")
+            .storing(TEXT_BYTES),
         share("store parsed text", 0.1).when("seen before"),
         // The page of the walk has four new links; over a whole crawl a page is new once.
         share("expand frontier", 0.25),

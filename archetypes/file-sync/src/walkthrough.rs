@@ -34,11 +34,14 @@ pub const fn archetype() -> Archetype {
 
 /// An office, for each edit: two chunks are sent, another device looks ten times and fetches once, and one
 /// edit in fifty comes too late.
+/// A cut comes 64 KiB after the minimum on average ([`Sizes::DEFAULT`]); the chunks of the walk are tiny.
+const CHUNK_BYTES: u64 = (256 + 64) << 10;
+
 const WORKLOAD: Workload = Workload {
     unit: "edits",
     mix: &[
         share("dedup existing chunks", 1.0),
-        share("upload missing chunk", 1.0),
+        share("upload missing chunk", 1.0).storing(CHUNK_BYTES),
         share("advance file head", 0.98).when("from the base it saw"),
         share("advance file head", 0.02).when("a conflict copy"),
         share("create new file version", 0.1),

@@ -110,6 +110,8 @@ pub struct Share {
     pub when: &'static str,
     /// Times for each unit: five views for a bid are `5.0`.
     pub per_unit: f64,
+    /// Bytes that each leaves in S3. Declared, since a walk uploads toys.
+    pub object_bytes: u64,
 }
 
 /// Shorthand for a [`Share`] over all ways of an action.
@@ -118,6 +120,7 @@ pub const fn share(action: &'static str, per_unit: f64) -> Share {
         action,
         when: "",
         per_unit,
+        object_bytes: 0,
     }
 }
 
@@ -125,6 +128,14 @@ impl Share {
     /// Only this way of the action.
     pub const fn when(self, when: &'static str) -> Self {
         Self { when, ..self }
+    }
+
+    /// Each leaves so many bytes in S3.
+    pub const fn storing(self, object_bytes: u64) -> Self {
+        Self {
+            object_bytes,
+            ..self
+        }
     }
 }
 

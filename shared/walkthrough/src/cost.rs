@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use capacity::price::sqs_requests;
 use capacity::{Money, Prices, Units, item_size, refused_write_units, storage_bytes};
 use cloud::tables::{Projection, Table};
-use cloud::tap::{Call, Outcome, Service};
+use cloud::tap::{Call, Outcome, Request, Service};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -62,6 +62,9 @@ impl Requests {
                 self.s3_get += 1;
             }
             (Service::S3, _) => self.s3_put += 1,
+            // The bucket's owner pays for requests to its presigned addresses.
+            (Service::Http, "PUT" | "POST") if is_presigned(request) => self.s3_put += 1,
+            (Service::Http, "GET" | "HEAD") if is_presigned(request) => self.s3_get += 1,
             _ => {}
         }
     }
@@ -90,6 +93,11 @@ impl Requests {
             .map(|(_, count, price)| price * count)
             .sum()
     }
+}
+
+fn is_presigned(request: &Request) -> bool {
+    let query = request.body["query"].as_str();
+    query.is_some_and(|query| query.contains("X-Amz-Signature="))
 }
 
 impl Cost {

@@ -29,7 +29,9 @@ pub struct Estimate {
     pub partitions: Vec<Partition>,
     /// Bytes stored once the oldest item is as old as items get.
     pub stored_bytes: u64,
-    /// How long items are kept.
+    /// Bytes in S3 by then.
+    pub object_bytes: u64,
+    /// How long items and objects are kept.
     pub kept_days: u32,
     /// The month, paid by the request.
     pub on_demand: Bill,
@@ -37,6 +39,8 @@ pub struct Estimate {
     pub provisioned: Bill,
     /// The month's requests to SQS, S3 and streams, the same either way.
     pub requests: Money,
+    /// The month's storage in S3, the same either way.
+    pub objects: Money,
 }
 
 /// An action of the mix, averaged over the steps that took it.
@@ -115,7 +119,7 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
     );
     let workload = archetype.workload;
     let mut lines = Vec::new();
-    let mut stored_per_second = 0.0;
+    let (mut stored_per_second, mut objects_per_second) = (0.0, 0.0);
     let mut requests = [0.0; 4];
     let mut partitions: BTreeMap<String, Partition> = BTreeMap::new();
     for share in workload.mix {
@@ -140,6 +144,7 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
             write: (cost.write() + cost.refused()).as_f64() / count,
         });
         stored_per_second += per_second * cost.stored as f64 / count;
+        objects_per_second += per_second * share.object_bytes as f64;
         for (sum, (_, each, _)) in std::iter::zip(&mut requests, cost.requests.each()) {
             *sum += per_second * each as f64 / count;
         }
@@ -179,6 +184,7 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
     let prices = Prices::CURRENT;
     let days = f64::from(workload.kept_days) * 86_400.0;
     let stored_bytes = (stored_per_second * days).max(0.0) as u64;
+    let object_bytes = (objects_per_second * days) as u64;
     let month =
         |per_second: f64| Units::halves((per_second * 2.0 * SECONDS_PER_MONTH).round() as u64);
     let total = |of: fn(&Partition) -> f64| partitions.iter().map(of).sum::<f64>();
@@ -205,6 +211,7 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
         unit: workload.unit,
         lines,
         stored_bytes,
+        object_bytes,
         kept_days: workload.kept_days,
         on_demand: prices.monthly_on_demand(&on_demand, FreeTier::Ignored),
         provisioned: prices.monthly_provisioned(&provisioned, FreeTier::Ignored),
@@ -215,6 +222,7 @@ pub fn estimate(archetype: &Archetype, transcript: &Transcript, rate: f64) -> Re
             s3_get,
         }
         .price(),
+        objects: prices.monthly_s3(0, 0, object_bytes),
         partitions,
     })
 }
@@ -231,6 +239,10 @@ impl Estimate {
             .iter()
             .map(|partition| partition.write)
             .sum()
+    }
+
+    fn total(&self, bill: &Bill) -> Money {
+        bill.total() + self.requests + self.objects
     }
 
     /// The key that is nearest to its partition's limit.
@@ -334,9 +346,11 @@ impl Estimate {
             out.push('\n');
         }
 
-        let mut rows = vec![words(&[
-            "", "reads", "writes", "storage", "requests", "total",
-        ])];
+        let in_s3 = self.object_bytes > 0;
+        let mut row = words(&["", "reads", "writes", "storage", "requests"]);
+        row.extend(in_s3.then(|| "S3 storage".to_owned()));
+        row.push("total".to_owned());
+        let mut rows = vec![row];
         let provisioned = format!("provisioned, {:.0}% used", UTILISATION * 100.0);
         for (name, bill) in [
             ("on demand", &self.on_demand),
@@ -344,21 +358,27 @@ impl Estimate {
         ] {
             let mut row = vec![name.to_owned()];
             row.extend([bill.reads, bill.writes, bill.storage, self.requests].map(dollars));
-            row.push(dollars(bill.total() + self.requests));
+            row.extend(in_s3.then(|| dollars(self.objects)));
+            row.push(dollars(self.total(bill)));
             rows.push(row);
         }
         let right = Align::Right;
+        let objects = if in_s3 {
+            format!(", {} in S3", bytes(self.object_bytes))
+        } else {
+            String::new()
+        };
         let _ = write!(
             out,
             "{}\n\n{}",
             look.strong(&format!(
-                "A month, with {} stored ({} days)",
+                "A month, with {} stored{objects} ({} days)",
                 bytes(self.stored_bytes),
                 self.kept_days
             )),
             grid(
                 &rows,
-                &[Align::Left, right, right, right, right, right],
+                &[Align::Left, right, right, right, right, right, right][..rows[0].len()],
                 look
             )
         );
@@ -382,7 +402,8 @@ impl Estimate {
                 "writes": plain(bill.writes),
                 "storage": plain(bill.storage),
                 "requests": plain(self.requests),
-                "total": plain(bill.total() + self.requests),
+                "s3_storage": plain(self.objects),
+                "total": plain(self.total(bill)),
             })
         };
         let lines = self.lines.iter().map(|line| {
@@ -419,6 +440,7 @@ impl Estimate {
             "partitions": partitions.collect::<Vec<_>>(),
             "hottest": self.hottest().map(|partition| &partition.resource),
             "stored_bytes": self.stored_bytes,
+            "object_bytes": self.object_bytes,
             "dollars_per_month": {
                 "on_demand": bill(&self.on_demand),
                 "provisioned": bill(&self.provisioned),

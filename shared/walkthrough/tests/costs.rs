@@ -132,6 +132,30 @@ async fn a_share_can_count_one_way_of_an_action_only() {
 }
 
 #[tokio::test]
+async fn objects_in_s3_are_on_the_bill() {
+    let archetype = Archetype {
+        workload: Workload {
+            mix: &const { [share("reset", 1.0).storing(100_000)] },
+            skew: &[],
+            ..WORKLOAD
+        },
+        ..ARCHETYPE
+    };
+    let transcript = walk_for_tests(&archetype).await.unwrap();
+    let estimate = estimate(&archetype, &transcript, 10.0).unwrap();
+    // A megabyte a second for thirty days is 2,413.99 GB of 2^30 bytes, at $0.023 each.
+    assert_eq!(estimate.object_bytes, 2_592_000_000_000);
+    let text = estimate.text(&Look::PLAIN);
+    assert!(text.contains("2.4 TB in S3 (30 days)"), "{text}");
+    assert!(text.contains("S3 storage"), "{text}");
+    assert!(text.contains("$55.52"), "{text}");
+    let bill = &estimate.json()["dollars_per_month"]["on_demand"];
+    let dollars = |what: &str| bill[what].as_str().unwrap().parse::<f64>().unwrap();
+    let parts = ["reads", "writes", "storage", "requests", "s3_storage"].map(dollars);
+    assert!((parts.iter().sum::<f64>() - dollars("total")).abs() < 0.05);
+}
+
+#[tokio::test]
 async fn a_rate_has_to_be_above_nothing() {
     let transcript = walk_for_tests(&ARCHETYPE).await.unwrap();
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
