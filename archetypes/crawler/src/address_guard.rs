@@ -80,15 +80,19 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
 /// list says so, host by host.
 #[derive(Debug, Clone, Default)]
 pub struct AddressGuard {
-    allowed: Arc<BTreeMap<String, SocketAddr>>,
+    allowed: Arc<BTreeMap<String, Vec<SocketAddr>>>,
 }
 
 impl AddressGuard {
-    /// Also lets these hosts be reached, each at this address and no other. For sites on the machine
-    /// itself. A port other than zero is where a URL without a port leads.
+    /// Also lets these hosts be reached, each at its addresses and no others. For sites on the machine
+    /// itself. A port other than zero is where a URL without a port leads: the first one, of several.
     pub fn allowing(hosts: impl IntoIterator<Item = (String, SocketAddr)>) -> Self {
+        let mut allowed: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (host, address) in hosts {
+            allowed.entry(host).or_default().push(address);
+        }
         Self {
-            allowed: Arc::new(hosts.into_iter().collect()),
+            allowed: Arc::new(allowed),
         }
     }
 
@@ -100,12 +104,10 @@ impl AddressGuard {
             Some(Host::Ipv6(address)) => IpAddr::V6(address),
             Some(Host::Domain(name)) => {
                 return match (self.allowed.get(name), url.port()) {
-                    (Some(at), Some(port)) if at.port() != 0 && at.port() != port => {
-                        Err(Forbidden {
-                            host: name.to_owned(),
-                            why: "not at this port",
-                        })
-                    }
+                    (Some(at), Some(port)) if !is_at(at, port) => Err(Forbidden {
+                        host: name.to_owned(),
+                        why: "not at this port",
+                    }),
                     _ => Ok(()),
                 };
             }
@@ -113,7 +115,7 @@ impl AddressGuard {
         };
         let allowed = self.allowed.get(&address.to_string());
         let port = url.port_or_known_default().unwrap_or(0);
-        if allowed.is_some_and(|allowed| allowed.port() == 0 || allowed.port() == port) {
+        if allowed.is_some_and(|allowed| is_at(allowed, port)) {
             return Ok(());
         }
         match forbidden(address) {
@@ -129,12 +131,18 @@ impl AddressGuard {
         &self,
         name: &str,
     ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
-        if let Some(address) = self.allowed.get(name) {
-            return Ok(vec![*address]);
+        if let Some(first) = self.allowed.get(name).and_then(|all| all.first()) {
+            return Ok(vec![*first]);
         }
         let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
         passed(name, found).map_err(Into::into)
     }
+}
+
+/// Whether one of these is at that port; port zero is any.
+fn is_at(addresses: &[SocketAddr], port: u16) -> bool {
+    let mut ports = addresses.iter().map(SocketAddr::port);
+    ports.any(|at| at == 0 || at == port)
 }
 
 /// The addresses of a name that may be connected to. One that may not is not made good by another.
@@ -247,6 +255,21 @@ mod tests {
         assert!(check("http://127.0.0.1:8080/").is_ok());
         assert!(check("http://127.0.0.1:8081/").is_err());
         assert!(check("http://127.0.0.2:8080/").is_err());
+    }
+
+    #[test]
+    fn the_list_allows_several_ports_of_one_address() {
+        let at = |port| {
+            (
+                "127.0.0.1".to_owned(),
+                SocketAddr::from(([127, 0, 0, 1], port)),
+            )
+        };
+        let guard = AddressGuard::allowing([8080, 8081].map(at));
+        let check = |url| guard.check_literal(&Url::parse(url).unwrap());
+        assert!(check("http://127.0.0.1:8080/").is_ok());
+        assert!(check("http://127.0.0.1:8081/").is_ok());
+        assert!(check("http://127.0.0.1:8082/").is_err());
     }
 
     #[test]

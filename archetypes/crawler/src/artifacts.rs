@@ -88,16 +88,15 @@ impl Crawler {
         }
         let key = format!("{content_hash}/text.json");
         self.put_blob(&key, "application/json", text).await?;
-        // No guard: whoever writes it writes the same.
-        self.dynamodb()
+        // No guard: every parser writes the same.
+        let update = self
+            .dynamodb()
             .update_item()
             .table_name(self.table("artifacts"))
             .key("content_hash", s(content_hash))
             .update_expression(HAS_TEXT)
-            .expression_attribute_values(":key", s(&key))
-            .send()
-            .await
-            .map_err(CloudError::from)?;
+            .expression_attribute_values(":key", s(&key));
+        let (Guard::Passed(_) | Guard::Failed(_)) = settled!(update)?;
         Ok(key)
     }
 

@@ -4,6 +4,7 @@
 //! - only `http` and `https`; no user and password;
 //! - what the URL standard does by parsing: scheme and host in lower case, IDNA, `.` and `..` in the
 //!   path resolved, the default port dropped, an empty path is `/`;
+//! - the dot after a host that stands for the root of all names (`site.test.`) is dropped;
 //! - the fragment is dropped: it never reaches the server;
 //! - percent-escapes of characters that need none (`%7E`, `%61`) are written plainly, and those that stay
 //!   are in upper case, as RFC 3986 says; a `%` that begins no escape is one itself, `%25`;
@@ -59,8 +60,12 @@ pub fn link(base: &Url, href: &str) -> Result<Canonical, NoUrl> {
     of(joined.map_err(|why| NoUrl::Unreadable(href.to_owned(), why.to_string()))?)
 }
 
+fn shown_of(url: &Url) -> String {
+    url.as_str().chars().take(200).collect()
+}
+
 fn of(mut url: Url) -> Result<Canonical, NoUrl> {
-    let shown = || url.as_str().chars().take(200).collect::<String>();
+    let shown = || shown_of(&url);
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return Err(NoUrl::Scheme(shown()));
     }
@@ -72,6 +77,11 @@ fn of(mut url: Url) -> Result<Canonical, NoUrl> {
     }
     if url.as_str().len() > MAX_URL {
         return Err(NoUrl::TooLong(url.as_str().len()));
+    }
+    if let Some(host) = url.host_str().and_then(|host| host.strip_suffix('.')) {
+        let host = host.to_owned();
+        let set = url.set_host(Some(&host));
+        set.map_err(|why| NoUrl::Unreadable(shown_of(&url), why.to_string()))?;
     }
     url.set_fragment(None);
     let path = plain(url.path());
@@ -185,6 +195,8 @@ mod tests {
             ("http://site.test:80/a#part", "http://site.test/a"),
             ("https://site.test:443/a", "https://site.test/a"),
             ("http://site.test:8080/a", "http://site.test:8080/a"),
+            ("http://site.test./a", "http://site.test/a"),
+            ("http://site.test.:8080/a", "http://site.test:8080/a"),
             ("http://site.test/a/../b/./c", "http://site.test/b/c"),
             (
                 "http://site.test/%7euser/%61%2f",

@@ -35,9 +35,15 @@ pub enum ClaimedParse {
 
 /// It is as it was when this was decided: each claim changes `fence`, each end of a run the status.
 const GUARD: &str = "fence = :seen AND #status = :was";
+/// A lease that has run out is taken over as it was read: each claim and each heartbeat moves its end.
+const TAKE_OVER_GUARD: &str = "#status = :was AND lease_expires_at = :ended";
 
 const START: &str = "SET #status = :parsing, fence = :fence, lease_owner = :me, \
      lease_expires_at = :until, lane = :watch, lane_at = :due ADD parse_attempts :one";
+/// The heartbeat: still being parsed, by this claim. A copy that lands late ends no later than its original.
+const KEEP_GUARD: &str = "#status = :parsing AND fence = :fence AND lease_expires_at < :until";
+const KEEP: &str = "SET lease_expires_at = :until, lane_at = :due";
+
 const FAIL: &str = "SET #status = :failed, reason = :why, lane = :lane, lane_at = :now";
 
 impl Crawler {
@@ -63,6 +69,12 @@ impl Crawler {
                 (Status::Parsing, _) => {}
                 _ => return Ok(ClaimedParse::Echo),
             }
+            let (guard, seen, value) = match url.lease_expires_at {
+                Some(ended) if url.status == Status::Parsing => {
+                    (TAKE_OVER_GUARD, ":ended", n(ended))
+                }
+                _ => (GUARD, ":seen", n(url.fence)),
+            };
             let gives_up = url.parse_attempts >= MAX_ATTEMPTS;
             let update = self
                 .dynamodb()
@@ -70,9 +82,9 @@ impl Crawler {
                 .table_name(self.table("url_metadata"))
                 .key("url_hash", s(&url.url_hash))
                 .update_expression(if gives_up { FAIL } else { START })
-                .condition_expression(GUARD)
+                .condition_expression(guard)
                 .expression_attribute_names("#status", "status")
-                .expression_attribute_values(":seen", n(url.fence))
+                .expression_attribute_values(seen, value)
                 .expression_attribute_values(":was", status(url.status))
                 // With the depth it has at this moment: a shorter way may just have been found.
                 .return_values(ReturnValue::AllNew)
@@ -117,5 +129,48 @@ impl Crawler {
             }
         }
         Err(CrawlerError::Contended)
+    }
+}
+
+impl Crawler {
+    /// The heartbeat of a parser: makes the lease last, once half of it has passed. False if the lease was
+    /// lost.
+    pub async fn keep_parse(&self, run: &mut ParseRun) -> Result<bool, CrawlerError> {
+        let now = self.now();
+        let until = now + LEASE_MS;
+        let ends = run.url.lease_expires_at.unwrap_or(now);
+        if ends - now > LEASE_MS / 2 {
+            return Ok(true);
+        }
+        let kept = settled!(
+            self.dynamodb()
+                .update_item()
+                .table_name(self.table("url_metadata"))
+                .key("url_hash", s(&run.url.url_hash))
+                .update_expression(KEEP)
+                .condition_expression(KEEP_GUARD)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":parsing", status(Status::Parsing))
+                .expression_attribute_values(":fence", n(run.url.fence))
+                .expression_attribute_values(":until", n(until))
+                .expression_attribute_values(":due", n(until + GRACE_MS))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld
+                )
+        )?;
+        if let Guard::Failed(old) = kept {
+            let old: Option<UrlMetadataState> = old.as_ref().map(from_item).transpose()?;
+            // Our own write, whose answer was lost.
+            let ours = |old: UrlMetadataState| {
+                old.status == Status::Parsing
+                    && old.fence == run.url.fence
+                    && old.lease_expires_at >= Some(until)
+            };
+            if !old.is_some_and(ours) {
+                return Ok(false);
+            }
+        }
+        run.url.lease_expires_at = Some(until);
+        Ok(true)
     }
 }

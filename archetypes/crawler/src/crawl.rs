@@ -11,6 +11,7 @@ use crate::{AddressGuard, Crawler, Https, Rules, Web};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use cloud::{Backend, Cloud, CloudError, Millis};
+use futures::{StreamExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,14 +177,9 @@ async fn sweep_until(crawler: &Crawler, every: Duration, mut stop: watch::Receiv
             _ = stop.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(every) => {}
         }
-        match crawler.sweep_stalled(0..SHARDS).await {
-            Err(error) => eprintln!("sweeping: {error}"),
-            Ok(swept) => {
-                for (url_hash, outcome) in swept {
-                    if let Err(error) = outcome {
-                        eprintln!("sweeping {url_hash}: {error}");
-                    }
-                }
+        for (what, outcome) in crawler.sweep_stalled(0..SHARDS).await {
+            if let Err(error) = outcome {
+                eprintln!("sweeping {what}: {error}");
             }
         }
     }
@@ -297,45 +293,57 @@ pub async fn collect(crawler: &Crawler, out: Option<&Path>) -> Result<Vec<Crawle
         std::fs::create_dir_all(out)
             .with_context(|| format!("cannot write to {}", out.display()))?;
     }
-    let mut urls = Vec::new();
-    for row in rows {
-        let mut crawled = CrawledUrl {
-            url: row.url.clone(),
-            status: row.status,
-            depth: row.depth,
-            reason: row.reason.clone().filter(|_| row.status != Status::Parsed),
-            title: String::new(),
-            found_on: row
-                .found_on
-                .as_ref()
-                .and_then(|hash| names.get(hash))
-                .cloned(),
-            links: Vec::new(),
-            files: Vec::new(),
-        };
-        let key = row
-            .raw_blob_key
-            .as_deref()
-            .filter(|_| row.status == Status::Parsed);
-        if let Some(key) = key
-            && let Some(body) = crawler.read_blob(key).await?
-        {
-            let page = page::read(&row, &body);
-            crawled.title = page.text.title;
-            crawled.links = page.links.iter().map(|(url, _)| url.to_string()).collect();
-            if let Some(out) = out.filter(|_| row.redirect_to.is_none()) {
-                let files = [
-                    format!("{}.html", row.url_hash),
-                    format!("{}.txt", row.url_hash),
-                ];
-                std::fs::write(out.join(&files[0]), &body)?;
-                std::fs::write(out.join(&files[1]), &page.text.text)?;
-                crawled.files = files.to_vec();
-            }
-        }
-        urls.push(crawled);
+    let urls: Vec<_> = rows
+        .into_iter()
+        .map(|row| collect_one(crawler, &names, row, out))
+        .collect();
+    futures::stream::iter(urls)
+        .buffered(COLLECTED_AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// How many pages are read again at once.
+const COLLECTED_AT_ONCE: usize = 16;
+
+async fn collect_one(
+    crawler: &Crawler,
+    names: &BTreeMap<String, String>,
+    row: UrlMetadataState,
+    out: Option<&Path>,
+) -> Result<CrawledUrl> {
+    let found_on = row.found_on.as_ref().and_then(|hash| names.get(hash));
+    let mut crawled = CrawledUrl {
+        url: row.url.clone(),
+        status: row.status,
+        depth: row.depth,
+        reason: row.reason.clone().filter(|_| row.status != Status::Parsed),
+        title: String::new(),
+        found_on: found_on.cloned(),
+        links: Vec::new(),
+        files: Vec::new(),
+    };
+    let Some(key) = row.raw_blob_key.clone() else {
+        return Ok(crawled);
+    };
+    if row.status != Status::Parsed {
+        return Ok(crawled);
     }
-    Ok(urls)
+    let Some(body) = crawler.read_blob(&key).await? else {
+        return Ok(crawled);
+    };
+    let (hash, redirects) = (row.url_hash.clone(), row.redirect_to.is_some());
+    let read = tokio::task::spawn_blocking(move || (page::read(&row, &body), body));
+    let (page, body) = read.await?;
+    crawled.title = page.text.title;
+    crawled.links = page.links.iter().map(|(url, _)| url.to_string()).collect();
+    if let Some(out) = out.filter(|_| !redirects) {
+        let files = [format!("{hash}.html"), format!("{hash}.txt")];
+        std::fs::write(out.join(&files[0]), &body)?;
+        std::fs::write(out.join(&files[1]), &page.text.text)?;
+        crawled.files = files.to_vec();
+    }
+    Ok(crawled)
 }
 
 /// The `crawl` command.

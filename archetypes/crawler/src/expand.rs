@@ -7,6 +7,7 @@ use crate::canonical::Canonical;
 use crate::discover::{Discovered, Found};
 use crate::domain::{Kind, UrlMetadataState};
 use crate::{Crawler, CrawlerError};
+use futures::StreamExt;
 
 /// What became of the links of a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,17 +49,25 @@ impl Crawler {
 
     /// Puts all of these into the frontier.
     pub async fn expand(&self, children: &[Found]) -> Result<Expanded, CrawlerError> {
+        let puts: Vec<_> = children.iter().map(|child| self.discover(child)).collect();
+        let puts = futures::stream::iter(puts).buffered(self.rules.puts_at_once.max(1));
+        let found = puts.collect::<Vec<_>>().await;
         let mut new = Vec::new();
-        for child in children {
-            match self.discover(child).await? {
-                Discovered::New => new.push(child.url.hash()),
-                Discovered::Known | Discovered::Shortened | Discovered::Reopened => {}
-                Discovered::Collision { with } => {
+        let mut failed = None;
+        for (child, discovered) in children.iter().zip(found) {
+            match discovered {
+                Ok(Discovered::New) => new.push(child.url.hash()),
+                Ok(Discovered::Known | Discovered::Shortened | Discovered::Reopened) => {}
+                Ok(Discovered::Collision { with }) => {
                     eprintln!("{} is not crawled: it has the hash of {with}", child.url);
                 }
+                Err(error) => failed = Some(error),
             }
         }
         self.send_frontier_batch(&new).await?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         Ok(Expanded {
             links: children.len() as u32,
             new: new.len() as u32,

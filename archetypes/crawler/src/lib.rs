@@ -79,6 +79,8 @@ pub struct Rules {
     pub patience_ms: Millis,
     /// Whether the sitemaps that robots.txt names are read.
     pub sitemaps: bool,
+    /// How many links of a page are put at once.
+    pub puts_at_once: usize,
 }
 
 impl Default for Rules {
@@ -101,6 +103,7 @@ impl Default for Rules {
             busy_ms: 30_000,
             patience_ms: 0,
             sitemaps: true,
+            puts_at_once: 16,
         }
     }
 }
@@ -154,6 +157,14 @@ impl Crawler {
     pub fn on(&self, cloud: Cloud) -> Self {
         Self {
             cloud,
+            ..self.clone()
+        }
+    }
+
+    /// The same crawler with another client.
+    pub fn asking(&self, web: Web) -> Self {
+        Self {
+            web,
             ..self.clone()
         }
     }

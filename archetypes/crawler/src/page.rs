@@ -1,7 +1,7 @@
 //! What is in a page: its title, its text, its links. A tokenizer reads it; mis-nested tags do not
 //! matter to either.
 
-use crate::canonical::{Canonical, link};
+use crate::canonical::{Canonical, MAX_URL, link};
 use crate::domain::{Kind, UrlMetadataState};
 use crate::sitemap;
 use html5gum::emitters::default::DefaultEmitter;
@@ -12,6 +12,9 @@ use url::Url;
 
 /// How many links of a page are followed. A page with more is a trap or a catalogue of one.
 pub const MAX_LINKS: usize = 1_000;
+
+/// How many are looked at: the same link again, and what is no address to crawl, count too.
+const MAX_LOOKED_AT: usize = 10 * MAX_LINKS;
 
 /// What is stored as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +96,7 @@ fn html(text: &str, base: &Url) -> Page {
     let mut seen = BTreeSet::new();
     let (mut title, mut words) = (String::new(), String::new());
     let (mut in_title, mut hidden, mut based) = (false, 0_u32, false);
+    let mut looked_at = 0;
     for Ok(token) in Tokenizer::new_with_emitter(text, emitter) {
         match token {
             Token::StartTag(tag) => {
@@ -110,20 +114,23 @@ fn html(text: &str, base: &Url) -> Page {
                     }
                     // Only the first one counts.
                     b"base" if !based => {
-                        if let Some(there) =
-                            attribute("href").and_then(|href| base.join(&href).ok())
+                        if let Some(there) = attribute("href")
+                            .filter(|href| href.len() <= MAX_URL)
+                            .and_then(|href| base.join(&href).ok())
                         {
                             (base, based) = (there, true);
                         }
                     }
-                    b"a" | b"area" => {
+                    // A page may have a hundred thousand; each costs the time to join it with the base.
+                    b"a" | b"area" if looked_at < MAX_LOOKED_AT && page.links.len() < MAX_LINKS => {
+                        looked_at += 1;
                         let nofollow = attribute("rel").is_some_and(|rel| {
                             let mut words = rel.split_whitespace();
                             words.any(|word| word.eq_ignore_ascii_case("nofollow"))
                         });
-                        let to = attribute("href").filter(|_| !nofollow);
+                        let to =
+                            attribute("href").filter(|href| !nofollow && href.len() <= MAX_URL);
                         if let Some(Ok(to)) = to.map(|href| link(&base, &href))
-                            && page.links.len() < MAX_LINKS
                             && seen.insert(to.clone())
                         {
                             page.links.push((to, Kind::Page));
@@ -214,6 +221,16 @@ mod tests {
     fn a_page_has_only_so_many_links() {
         let many: String = (0..2_000).map(|n| format!("<a href=/{n}>")).collect();
         assert_eq!(read_html(&many).1.len(), MAX_LINKS);
+        // Also of those that lead nowhere new, which cost as much.
+        let same = "<a href=/same>".repeat(MAX_LOOKED_AT);
+        assert_eq!(read_html(&format!("{same}<a href=/late>")).1.len(), 1);
+    }
+
+    #[test]
+    fn what_is_longer_than_any_address_is_not_joined() {
+        let long = "a/".repeat(MAX_URL);
+        let (_, links) = read_html(&format!("<base href=\"/{long}\"><a href={long}><a href=b>"));
+        assert_eq!(links, ["http://site.test/a/b"]);
     }
 
     #[test]

@@ -33,8 +33,9 @@ const GUARD: &str = "attribute_not_exists(origin) OR next_allowed_at <= :now";
 const TAKE: &str = "SET next_allowed_at = if_not_exists(crawl_delay_ms, :none) + :over, \
      turn_id = :turn, turn_ends_at = :ends, pages = if_not_exists(pages, :none)";
 
-/// Only who has the turn ends it: a late one would open the host while another one is at it.
-const RELEASE_GUARD: &str = "turn_id = :turn";
+/// Only the worker that has the turn ends it, and once: a late release would open the host while another
+/// worker is at it, and a second one would take back the pause that the host has asked for.
+const RELEASE_GUARD: &str = "turn_id = :turn AND attribute_exists(turn_ends_at)";
 const RELEASE: &str = "SET next_allowed_at = :next REMOVE turn_ends_at";
 
 impl Crawler {

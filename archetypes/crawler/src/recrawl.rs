@@ -1,5 +1,6 @@
 //! Recrawl: what was parsed is fetched again, with the validators of the last time. If it has not changed,
-//! the host says so (304) and sends nothing.
+//! the host says so (304) and sends nothing. A page that failed in an earlier recrawl is tried again: one bad
+//! day of its host must not take it out for ever.
 
 use crate::domain::{GRACE_MS, Status, UrlMetadataState};
 use crate::items::{settled, status, watch_lane};
@@ -8,8 +9,8 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Millis};
 
-/// It is still as it was parsed, by that fetch: who comes twice opens it once.
-const GUARD: &str = "#status = :parsed AND fence = :fence";
+/// It is still as it was read, by that fetch: of two that come at once, one opens it.
+const GUARD: &str = "#status = :as_read AND fence = :fence";
 /// Attempts begin anew; the fence does not.
 const REOPEN: &str = "SET #status = :discovered, fetch_attempts = :none, waits = :none, \
      not_before = :now, lane = :watch, lane_at = :due";
@@ -23,22 +24,29 @@ impl Crawler {
     ) -> Result<usize, CrawlerError> {
         let mut opened = 0;
         for shard in shards {
-            let lane = format!("parsed-{shard}");
-            for url_hash in self.lane(&lane, Some(older_than), None).await? {
-                opened += usize::from(self.reopen(&url_hash, older_than).await?);
+            for lane in ["parsed", "failed"] {
+                let lane = format!("{lane}-{shard}");
+                for url_hash in self.lane(&lane, Some(older_than), None).await? {
+                    opened += usize::from(self.reopen(&url_hash, older_than).await?);
+                }
             }
         }
         Ok(opened)
     }
 
-    /// Opens one URL again. False if it is not parsed, or was fetched since.
+    /// Opens one URL again. False if it was never fetched, is on its way, or has ended since.
     pub async fn reopen(&self, url_hash: &str, older_than: Millis) -> Result<bool, CrawlerError> {
         let now = self.now();
         let Some(url) = self.read_url(url_hash).await? else {
             return Ok(false);
         };
         let old = url.fetched_at.is_some_and(|at| at <= older_than);
-        if url.status != Status::Parsed || !old {
+        let ended = match url.status {
+            Status::Parsed => true,
+            Status::Failed => url.lane_at <= older_than,
+            _ => false,
+        };
+        if !ended || !old {
             return Ok(false);
         }
         let opened = settled!(
@@ -49,7 +57,7 @@ impl Crawler {
                 .update_expression(REOPEN)
                 .condition_expression(GUARD)
                 .expression_attribute_names("#status", "status")
-                .expression_attribute_values(":parsed", status(Status::Parsed))
+                .expression_attribute_values(":as_read", status(url.status))
                 .expression_attribute_values(":fence", n(url.fence))
                 .expression_attribute_values(":discovered", status(Status::Discovered))
                 .expression_attribute_values(":none", n(0))

@@ -16,8 +16,8 @@ use crate::{Crawler, CrawlerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Guard, Millis};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use url::Url;
 
@@ -104,6 +104,14 @@ impl Rules {
         // A group that names us takes the place of the one for everybody.
         let rules = if named { ours } else { everybodys };
         Self { sitemaps, ..rules }
+    }
+
+    /// What it takes in memory, about: each text has a header and an allocation of its own.
+    fn bytes(&self) -> usize {
+        const EACH: usize = 64;
+        let rules = self.rules.iter().map(|(rule, _)| rule.len());
+        let texts = rules.chain(self.sitemaps.iter().map(String::len));
+        EACH + texts.map(|length| length + EACH).sum::<usize>()
     }
 
     /// Whether a URL may be fetched: the longest rule that matches decides, and of two as long the one
@@ -363,6 +371,12 @@ impl Crawler {
             if let Err(forbidden) = self.web.address_guard().check_literal(&at) {
                 return Ok(Ok((Err(forbidden.into()), at_home)));
             }
+            if !at_home
+                && !guests.contains_key(&there)
+                && let Some(answer) = self.known_robots(&at, &there).await?
+            {
+                return Ok(Ok((Ok(answer), false)));
+            }
             if !at_home && !guests.contains_key(&there) {
                 let turn_id = format!("{}#{owner}", self.cloud.ids().next("robots"));
                 match self.take_turn(&there, &turn_id).await? {
@@ -370,7 +384,12 @@ impl Crawler {
                         let guest = Guest { turn, asked: None };
                         guests.insert(there.clone(), guest);
                     }
-                    Err(wait) => return Ok(Err(wait)),
+                    // It counts as a failure, so that the next try comes later: a host that always has a
+                    // worker at it would have this one asked once a second for ever.
+                    Err(_) => {
+                        let why = format!("its robots.txt is redirected to {there}, which is busy");
+                        return Ok(Ok((Err(NoAnswer::Broken(why)), false)));
+                    }
                 }
             }
             let turn = guests.get(&there).map_or(home, |guest| &guest.turn);
@@ -411,6 +430,41 @@ impl Crawler {
             }
         }
         Ok(Err(FetchDecision::TooEarly { at: self.now() }))
+    }
+
+    /// The robots.txt of another host, if this one is redirected to it and it is known: then that host need
+    /// not be asked, however busy it is.
+    async fn known_robots(&self, at: &Url, origin: &str) -> Result<Option<Answer>, CrawlerError> {
+        if at.path() != "/robots.txt" || at.query().is_some() {
+            return Ok(None);
+        }
+        let Some(host) = self.read_policy(origin).await? else {
+            return Ok(None);
+        };
+        let (status, body) = match (host.robots, host.robots_key.as_deref()) {
+            _ if host
+                .robots_expires_at
+                .is_none_or(|until| until <= self.now()) =>
+            {
+                return Ok(None);
+            }
+            (Some(Robots::Absent), _) => (404, Vec::new()),
+            (Some(Robots::Known), Some(key)) => match self.read_blob(key).await? {
+                Some(body) => (200, body),
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        Ok(Some(Answer {
+            status,
+            content_type: "text/plain".to_owned(),
+            etag: None,
+            last_modified: None,
+            location: None,
+            retry_after_ms: None,
+            body,
+            cut: false,
+        }))
     }
 
     /// Keeps the bytes: an item has 400 KB, and a robots.txt may be larger.
@@ -540,30 +594,40 @@ fn word(robots: Robots) -> &'static str {
 
 /// Rules that were parsed, by the key of their bytes. Bytes under a key never change, so neither do these.
 #[derive(Clone, Default)]
-pub(crate) struct Parsed(Arc<std::sync::Mutex<std::collections::HashMap<String, Arc<Rules>>>>);
+pub(crate) struct Parsed(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    rules: HashMap<String, Arc<Rules>>,
+    bytes: usize,
+}
 
 impl Parsed {
-    /// A few thousand hosts at once; then it begins anew.
-    const MOST: usize = 5_000;
+    /// Counted in bytes: a hostile robots.txt takes as many as ten thousand others. Beyond this it begins anew.
+    const MOST_BYTES: usize = 32 * 1024 * 1024;
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn get(&self, key: &str) -> Option<Arc<Rules>> {
-        let all = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        all.get(key).cloned()
+        self.lock().rules.get(key).cloned()
     }
 
     fn keep(&self, key: &str, rules: Rules) -> Arc<Rules> {
-        let mut all = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if all.len() >= Self::MOST {
-            all.clear();
-        }
+        let bytes = key.len() + rules.bytes();
         let rules = Arc::new(rules);
-        all.insert(key.to_owned(), Arc::clone(&rules));
+        let mut kept = self.lock();
+        if kept.bytes + bytes > Self::MOST_BYTES {
+            *kept = Kept::default();
+        }
+        if kept
+            .rules
+            .insert(key.to_owned(), Arc::clone(&rules))
+            .is_none()
+        {
+            kept.bytes += bytes;
+        }
         rules
     }
 }
@@ -681,6 +745,29 @@ mod tests {
         ] {
             assert_eq!(allows(robots, path), allowed, "{robots:?} for {path}");
         }
+    }
+
+    #[test]
+    fn hostile_rules_are_kept_only_so_far() {
+        let rules = |number| {
+            let text =
+                "User-agent: *\n".to_owned() + &format!("Disallow: /{number}\n").repeat(30_000);
+            Rules::parse(text.as_bytes(), "foobot")
+        };
+        let kept = Parsed::default();
+        for number in 0..50 {
+            kept.keep(&format!("robots/{number}"), rules(number));
+            let all = kept.lock();
+            let bytes: usize = all
+                .rules
+                .iter()
+                .map(|(key, it)| key.len() + it.bytes())
+                .sum();
+            assert_eq!(all.bytes, bytes);
+            assert!(bytes <= Parsed::MOST_BYTES);
+        }
+        assert!(kept.get("robots/49").is_some());
+        assert!(kept.get("robots/0").is_none(), "it is read again");
     }
 
     #[test]

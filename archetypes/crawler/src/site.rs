@@ -8,7 +8,7 @@ use crate::address_guard::AddressGuard;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, LOCATION};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, LOCATION};
 use axum::response::Response;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -99,6 +99,8 @@ pub struct Hit {
     pub host: String,
     /// Path and query.
     pub path: String,
+    /// Which encodings of an answer it asked for.
+    pub accepts: String,
     /// What was answered.
     pub status: u16,
     /// When it came.
@@ -228,6 +230,7 @@ async fn answer(State(inside): State<Arc<Mutex<Inside>>>, request: Request) -> R
         inside.log.push(Hit {
             host,
             path,
+            accepts: header(ACCEPT_ENCODING),
             status: reply.status,
             began: Instant::now(),
             ended: None,

@@ -1,7 +1,7 @@
 //! Sitemaps: a list of pages that a site offers, or a list of such lists. Named in robots.txt, fetched and
 //! parsed as any URL, and subject to the same rules.
 
-use crate::canonical::{Canonical, link};
+use crate::canonical::{Canonical, MAX_URL, link};
 use crate::domain::Kind;
 use crate::page::MAX_LINKS;
 use html5gum::{Token, Tokenizer};
@@ -42,9 +42,11 @@ pub fn links(text: &str, base: &Url) -> Vec<(Canonical, Kind)> {
                 }
             }
             (Token::EndTag(tag), Some((kind, entry))) if **tag.name == **entry => {
-                if let Some(Ok(url)) = loc.take().map(|loc| link(base, &loc))
-                    && found.len() < MAX_LINKS
-                {
+                if found.len() == MAX_LINKS {
+                    return found;
+                }
+                let loc = loc.take().filter(|loc| loc.trim().len() <= MAX_URL);
+                if let Some(Ok(url)) = loc.map(|loc| link(base, &loc)) {
                     found.push((url, *kind));
                 }
             }

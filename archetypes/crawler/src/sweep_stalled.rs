@@ -11,6 +11,9 @@ use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Millis};
+use futures::StreamExt;
+use futures::future::join_all;
+use std::time::Duration;
 
 /// What was done about a URL that was stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,22 @@ const LATER: &str = "SET lane_at = :later";
 /// The longest that a stuck URL waits for the next look.
 const PATIENCE_MS: Millis = 900_000;
 
+/// How many URLs are seen to at once.
+const AT_ONCE: usize = 16;
+
+/// How many URLs of a lane one sweep sees to. What it has seen to goes to the end of the lane.
+const MOST: i32 = 1_000;
+
+/// How long one URL, or one lane, may take before the sweeper goes on without it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+async fn patient<T, E: From<CloudError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let gone_on = |_| Err(CloudError::Unknown("no answer in time".into()).into());
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .unwrap_or_else(gone_on)
+}
+
 /// When to look again: as long from now as it has been late so far. A frontier with a long line must not
 /// be made longer by a message for everybody in it every thirty seconds.
 fn later(url: &UrlMetadataState, now: Millis) -> Millis {
@@ -39,21 +58,32 @@ fn later(url: &UrlMetadataState, now: Millis) -> Millis {
 }
 
 impl Crawler {
-    /// Sees to everything in these shards that is overdue. One that cannot be helped does not stop the
-    /// others.
+    /// Sees to everything in these shards that is overdue. Gives each URL, and each lane that could not be
+    /// read, with what became of it. One that fails or hangs does not keep the others.
     pub async fn sweep_stalled(
         &self,
         shards: impl IntoIterator<Item = u32>,
-    ) -> Result<Vec<(String, Result<Swept, CrawlerError>)>, CloudError> {
-        let mut done = Vec::new();
-        for shard in shards {
+    ) -> Vec<(String, Result<Swept, CrawlerError>)> {
+        let lanes = shards.into_iter().map(|shard| async move {
             let lane = format!("watch-{shard}");
-            for url_hash in self.lane(&lane, Some(self.now()), None).await? {
-                let swept = self.sweep(&url_hash).await;
-                done.push((url_hash, swept));
+            let found = patient(self.lane(&lane, Some(self.now()), Some(MOST))).await;
+            (lane, found)
+        });
+        let mut done = Vec::new();
+        let mut overdue = Vec::new();
+        for (lane, found) in join_all(lanes).await {
+            match found {
+                Ok(found) => overdue.extend(found),
+                Err(fault) => done.push((lane, Err(fault.into()))),
             }
         }
-        Ok(done)
+        let sweeps = overdue.into_iter().map(|url_hash| async move {
+            let swept = patient(self.sweep(&url_hash)).await;
+            (url_hash, swept)
+        });
+        let sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
+        done.extend(sweeps.collect::<Vec<_>>().await);
+        done
     }
 
     /// The URLs in a lane, up to a time, all of them or the first few. An index: it may be behind.

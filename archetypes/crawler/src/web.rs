@@ -6,8 +6,8 @@ use crate::domain::REQUEST_MS;
 use cloud::{Cloud, Millis};
 use futures::StreamExt;
 use reqwest::header::{
-    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
-    LOCATION, RETRY_AFTER,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
 };
 use reqwest_middleware::ClientWithMiddleware;
 use std::sync::Arc;
@@ -47,8 +47,11 @@ pub enum NoAnswer {
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
     /// It took too long.
-    #[error("no answer in {} s", REQUEST_MS / 1_000)]
-    Timeout,
+    #[error("no answer in {0:?}")]
+    Timeout(Duration),
+    /// It came in a way in which it was not asked for, and cannot be read.
+    #[error("content encoding '{0}', which was not asked for")]
+    Encoded(String),
     /// No connection, or one that broke.
     #[error("no answer: {0}")]
     Broken(String),
@@ -68,6 +71,7 @@ pub struct Validators {
 pub struct Web {
     client: ClientWithMiddleware,
     guard: AddressGuard,
+    deadline: Duration,
 }
 
 /// Which certificates are believed.
@@ -98,7 +102,16 @@ impl Web {
         Ok(Self {
             client: cloud.http(client),
             guard,
+            deadline: Duration::from_millis(REQUEST_MS as u64),
         })
+    }
+
+    /// The same client with less time for a request. A turn is for [`REQUEST_MS`], so never with more.
+    pub fn within(self, deadline: Duration) -> Self {
+        Self {
+            deadline: deadline.min(self.deadline),
+            ..self
+        }
     }
 
     /// Whether this build can ask for it: https needs the feature of that name.
@@ -121,10 +134,9 @@ impl Web {
         now: Millis,
     ) -> Result<Answer, NoAnswer> {
         self.guard.check_literal(url)?;
-        let deadline = Duration::from_millis(REQUEST_MS as u64);
-        match tokio::time::timeout(deadline, self.ask(url, known, most, now)).await {
+        match tokio::time::timeout(self.deadline, self.ask(url, known, most, now)).await {
             Ok(answer) => answer,
-            Err(_) => Err(NoAnswer::Timeout),
+            Err(_) => Err(NoAnswer::Timeout(self.deadline)),
         }
     }
 
@@ -135,10 +147,15 @@ impl Web {
         most: usize,
         now: Millis,
     ) -> Result<Answer, NoAnswer> {
-        let mut request = self.client.get(url.clone()).header(
-            ACCEPT,
-            "text/html, application/xhtml+xml, text/plain, application/xml",
-        );
+        let mut request = self
+            .client
+            .get(url.clone())
+            .header(
+                ACCEPT,
+                "text/html, application/xhtml+xml, text/plain, application/xml",
+            )
+            // Compressed, a body of a few kilobytes may be one of gigabytes.
+            .header(ACCEPT_ENCODING, "identity");
         if let Some(etag) = &known.etag {
             request = request.header(IF_NONE_MATCH, etag);
         }
@@ -158,6 +175,11 @@ impl Web {
             body: Vec::new(),
             cut: false,
         };
+        let encoding = text(CONTENT_ENCODING).unwrap_or_default();
+        let plain = ["", "identity"].contains(&encoding.trim().to_ascii_lowercase().as_str());
+        if !plain && response.status().is_success() {
+            return Err(NoAnswer::Encoded(encoding.chars().take(50).collect()));
+        }
         let mut body = response.bytes_stream();
         while let Some(bytes) = body.next().await {
             let bytes = bytes.map_err(|error| no_answer(&error))?;

@@ -20,6 +20,9 @@ use url::Url;
 const POLL_MS: Millis = 10;
 const MAX_POLL_MS: Millis = 320;
 
+/// How many links are expanded between two looks at the lease.
+const EXPANDED_AT_ONCE: usize = 20;
+
 /// What a worker did with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Worked {
@@ -135,7 +138,9 @@ impl Crawler {
         }
         match self.ask_host(run).await? {
             Ok(answer) => self.fetched(run, answer).await,
-            Err(NoAnswer::Forbidden(why)) => self.given_up(run, &why.to_string()).await,
+            Err(why @ (NoAnswer::Forbidden(_) | NoAnswer::Encoded(_))) => {
+                self.given_up(run, &why.to_string()).await
+            }
             Err(why) => {
                 let why = why.to_string();
                 Ok(worked(self.fetch_failed(run, &why).await?, &why))
@@ -164,10 +169,10 @@ impl Crawler {
     }
 
     /// A fault of the store is none of the page: as far as it can be said, the attempt is not counted.
-    /// If it cannot, the lease ends by itself, and the attempt is.
+    /// If it cannot, the lease ends by itself, and the attempt is. The turn was released right after the
+    /// request, with the pause that the host asked for, or it ends by itself.
     async fn give_back_fetch(&self, run: &FetchRun, fault: &CrawlerError) {
         if let Some(at) = self.after_fault(run.url.waits, fault) {
-            let _ = self.release_turn(&run.host, &run.turn_id, None).await;
             let _ = self.fetch_later(run, &fault.to_string(), at).await;
         }
     }
@@ -330,14 +335,24 @@ impl Crawler {
                 Finish::Stale => Worked::Stale,
             });
         };
-        let page = page::read(&run.url, &body);
+        // Not on a thread that others wait for: two megabytes of tags take a while.
+        let row = run.url.clone();
+        let page = tokio::task::spawn_blocking(move || page::read(&row, &body));
+        let page = page.await.map_err(CloudError::bug)?;
         let text = serde_json::to_vec(&page.text).map_err(CloudError::corrupt)?;
         let content_hash = run.url.content_hash.clone().unwrap_or_default();
         let text_key = self.store_text(&content_hash, text).await?;
         let mut new = 0;
         for _ in 0..ATTEMPTS {
-            let children = self.children(&run.url, &page.links);
-            new += self.expand(&children).await?.new;
+            for children in self
+                .children(&run.url, &page.links)
+                .chunks(EXPANDED_AT_ONCE)
+            {
+                if !self.keep_parse(&mut run).await? {
+                    return Ok(Worked::Stale);
+                }
+                new += self.expand(children).await?.new;
+            }
             let links = page.links.len() as u32;
             match self.mark_parsed(&run, &text_key, links).await? {
                 Parsed::Done => return Ok(Worked::Parsed { new }),

@@ -616,6 +616,9 @@ async fn a_robots_txt_is_followed_through_five_redirects_each_in_its_hosts_turn(
         .release_turn(&turn.host, &turn.turn_id, None)
         .await
         .unwrap();
+    // The try counts as one that failed, and the next one comes after a pause.
+    assert!(matches!(fetch().await, Worked::TooEarly { .. }));
+    town.advance(4 * SECOND);
     assert_eq!(
         fetch().await,
         Worked::Failed {

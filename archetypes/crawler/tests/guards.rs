@@ -449,7 +449,7 @@ async fn without_the_status_what_was_parsed_is_claimed_again() {
 }
 
 #[tokio::test]
-async fn without_the_fence_two_parsers_have_the_same_one() {
+async fn without_the_end_of_the_lease_two_parsers_have_the_same_one() {
     let held = || async { ready().await.hold_parse("first").await };
     let other = |desks: Desks| {
         desks.actor("other", |desk| async move {
@@ -470,8 +470,96 @@ async fn without_the_fence_two_parsers_have_the_same_one() {
     });
     breaks(
         actors,
-        urls().without("fence = :seen"),
+        urls().without("lease_expires_at = :ended"),
         "two parsers have it",
+    )
+    .await;
+}
+
+/// A copy of the first release, or a second one by a worker whose next write failed.
+#[tokio::test]
+async fn without_the_end_of_the_turn_a_second_release_takes_back_the_pause() {
+    for (weakened, alone) in [(false, 3_600_000), (true, 0)] {
+        let town = small_known().await;
+        let turn = town.crawler.take_turn("http://site.test", "turn").await;
+        let host = turn.unwrap().unwrap().host;
+        let asked = Some(3_600_000);
+        town.crawler
+            .release_turn(&host, "turn", asked)
+            .await
+            .unwrap();
+        let weaken = Arc::new(hosts().without("attribute_exists(turn_ends_at)"));
+        let plan = weakened.then(|| town.cloud().tap().install(weaken.clone()));
+        town.crawler
+            .release_turn(&host, "turn", None)
+            .await
+            .unwrap();
+        drop(plan);
+        assert_eq!(weaken.applied() > 0, weakened);
+        let next = town.policy("http://site.test").await.next_allowed_at;
+        assert_eq!(next - town.now(), alone);
+    }
+}
+
+#[tokio::test]
+async fn without_the_fence_a_parser_that_lost_its_lease_keeps_its_heirs() {
+    for weakened in [false, true] {
+        let desk = ready().await.hold_parse("first").await;
+        desk.town.advance(MINUTE);
+        desk.claim_parse(&desk.town.crawler, HOME, "heir").await;
+        desk.town.advance(SECOND);
+        let weaken = Arc::new(
+            urls()
+                .containing("lease_expires_at")
+                .without("fence = :fence"),
+        );
+        let plan = weakened.then(|| desk.town.cloud().tap().install(weaken.clone()));
+        let mut run = desk.parse_run.clone().unwrap();
+        let kept = desk.town.crawler.keep_parse(&mut run).await.unwrap();
+        drop(plan);
+        assert_eq!((kept, weaken.applied() > 0), (weakened, weakened));
+    }
+}
+
+/// The slow parser read FETCHED; since then the page was parsed, recrawled and fetched again.
+#[tokio::test]
+async fn without_the_fence_a_claim_turns_the_fence_back() {
+    let fetched = || async {
+        let desk = ready().await;
+        let fetched = desk
+            .town
+            .crawler
+            .fetch(&Town::fetch_message(HOME), "first")
+            .await;
+        fetched.unwrap();
+        desk
+    };
+    let actors = Interleave::of(fetched).actor("slow", |desk: Arc<Desk>| async move {
+        match desk.claim_parse(&desk.town.crawler, HOME, "slow").await {
+            crawler::ClaimedParse::Run(run) => run.url.fence.to_string(),
+            _ => "none".to_owned(),
+        }
+    });
+    // Its calls are not held, but for one that gives it a place in the order.
+    let actors = actors.actor("quick", |desk| async move {
+        desk.town.crawler.read_url(&hash(HOME)).await.unwrap();
+        let beside = desk.town.crawler.on(desk.town.cloud().beside_tap());
+        let _ = beside.parse(&Town::parse_message(HOME), "quick").await;
+        let _ = beside.reopen(&hash(HOME), desk.town.now()).await;
+        let _ = beside.fetch(&Town::fetch_message(HOME), "quick").await;
+        desk.town.row(HOME).await.fence.to_string()
+    });
+    let checked = actors.check(|desk, told| async move {
+        let (reached, stands) = (told[1].1.clone(), desk.town.row(HOME).await.fence);
+        match reached.parse::<u64>().is_ok_and(|reached| stands < reached) {
+            true => Err(format!("the fence went back from {reached} to {stands}")),
+            false => Ok(label(&told)),
+        }
+    });
+    breaks(
+        checked,
+        urls().containing("FETCHED").without("fence = :seen"),
+        "the fence went back",
     )
     .await;
 }
@@ -577,7 +665,7 @@ async fn without_its_guard_a_second_storer_forgets_the_text() {
 async fn without_the_status_two_who_recrawl_both_send() {
     breaks(
         recrawlers(),
-        urls().without("#status = :parsed"),
+        urls().without("#status = :as_read"),
         "2 messages",
     )
     .await;
@@ -627,7 +715,7 @@ async fn without_the_fence_a_page_just_recrawled_is_recrawled_again() {
     });
     breaks(
         checked,
-        urls().containing(":parsed").without("fence = :fence"),
+        urls().containing(":as_read").without("fence = :fence"),
         "opened again",
     )
     .await;

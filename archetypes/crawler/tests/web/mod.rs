@@ -155,7 +155,7 @@ impl Town {
     }
 
     pub async fn sweep(&self) -> Vec<String> {
-        let swept = self.crawler.sweep_stalled(0..SHARDS).await.unwrap();
+        let swept = self.crawler.sweep_stalled(0..SHARDS).await;
         for (hash, outcome) in &swept {
             assert!(outcome.is_ok(), "{hash}: {outcome:?}");
         }
