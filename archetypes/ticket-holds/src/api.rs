@@ -4,13 +4,14 @@
 //! units, times epoch milliseconds. Refusals are those of `serving`. Ids are made by the client:
 //! only so can it send the same hold again when no answer came.
 
+use crate::create_event::PASS_MS;
 use crate::domain::{Amount, BookingStatus, Line};
 use crate::sandbox_cards::SandboxCards;
+use crate::section_views::SectionViews;
 use crate::tables::TABLES;
-use crate::view_seats::SeatMap;
 use crate::{
-    BookingState, BoxOffice, Cancelling, Confirming, Extension, NewAdmissions, NewBooking,
-    NewEvent, NewSection, OfficeError, Purchase, Realization, Reserved, Seat, Tickets,
+    BookingState, BoxOffice, Cancelling, Confirming, Creation, Extension, NewAdmissions,
+    NewBooking, NewEvent, NewSection, OfficeError, Purchase, Realization, Reserved, Seat, Tickets,
 };
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -31,6 +32,7 @@ use tokio::net::TcpListener;
 struct App {
     office: BoxOffice,
     cards: SandboxCards,
+    views: SectionViews,
 }
 
 /// The router.
@@ -46,7 +48,11 @@ pub fn app(office: BoxOffice) -> Router {
         .route("/bookings/{id}/extend", post(extend))
         .route("/bookings/{id}/confirm", post(confirm))
         .route("/bookings/{id}/cancel", post(cancel))
-        .with_state(App { office, cards });
+        .with_state(App {
+            office,
+            cards,
+            views: SectionViews::default(),
+        });
     with_fallbacks(router)
 }
 
@@ -170,7 +176,7 @@ impl From<OfficeError> for Refusal {
             | OfficeError::NotGeneral(_)
             | OfficeError::UnknownSeat(_)
             | OfficeError::UnknownBooking(_) => StatusCode::NOT_FOUND,
-            OfficeError::IdTaken(_) => StatusCode::CONFLICT,
+            OfficeError::IdTaken(_) | OfficeError::NotOnSale(_) => StatusCode::CONFLICT,
             OfficeError::Contended => StatusCode::SERVICE_UNAVAILABLE,
             OfficeError::Fault(fault) => return fault.into(),
         };
@@ -183,10 +189,39 @@ fn no(why: impl ToString) -> Refusal {
     Refusal::new(StatusCode::CONFLICT, why.to_string())
 }
 
+/// An event and how far it is.
+#[derive(Serialize)]
+struct EventView {
+    #[serde(flatten)]
+    event: EventBody,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tickets_made: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tickets: Option<u32>,
+}
+
+impl EventView {
+    fn of(event: NewEvent, creation: Creation) -> Self {
+        let (status, tickets_made, tickets) = match creation {
+            Creation::OnSale => ("ON_SALE", None, None),
+            Creation::Creating { made, of } => ("CREATING", Some(made), Some(of)),
+        };
+        Self {
+            event: event.into(),
+            status,
+            tickets_made,
+            tickets,
+        }
+    }
+}
+
+/// 201 when the event is on sale. A large one is answered with 202 and how far it is; the sweeper goes on, and
+/// the same request, or a look at the event, says when it is on sale.
 async fn create(
     State(app): State<App>,
     given: Body<EventBody>,
-) -> Result<(StatusCode, Json<EventBody>), Refusal> {
+) -> Result<(StatusCode, Json<EventView>), Refusal> {
     let given = body(given)?;
     let section = |section: SectionBody| {
         let tickets = match (section.seats, section.admissions) {
@@ -208,12 +243,18 @@ async fn create(
             .collect::<Result<_, _>>()
             .map_err(Refusal::bad_request)?,
     };
-    app.office.create_event(&event).await?;
-    Ok((StatusCode::CREATED, Json(event.into())))
+    let creation = app.office.create_event(&event).await?;
+    let status = match creation {
+        Creation::OnSale => StatusCode::CREATED,
+        Creation::Creating { .. } => StatusCode::ACCEPTED,
+    };
+    Ok((status, Json(EventView::of(event, creation))))
 }
 
-async fn event(State(app): State<App>, Path(id): Path<String>) -> Result<Json<EventBody>, Refusal> {
-    Ok(Json(app.office.event(&id).await?.into()))
+async fn event(State(app): State<App>, Path(id): Path<String>) -> Result<Json<EventView>, Refusal> {
+    let state = app.office.event_state(&id, false).await?;
+    let creation = state.creation();
+    Ok(Json(EventView::of(state.event, creation)))
 }
 
 async fn seats(
@@ -221,7 +262,10 @@ async fn seats(
     Path((id, section)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     Ok(match app.office.section(&id, &section).await?.tickets {
-        Tickets::Seats(_) => Json(app.office.seat_map(&id, &section).await?).into_response(),
+        Tickets::Seats(_) => {
+            let map = app.views.view(&app.office, &id, &section, None).await?;
+            Json(&*map).into_response()
+        }
         Tickets::Admissions(_) => {
             let left = app.office.admissions_left(&id, &section).await?;
             Json(json!({"admissions_left": left})).into_response()
@@ -233,12 +277,14 @@ async fn changes(
     State(app): State<App>,
     Path((id, section)): Path<(String, String)>,
     since: Result<Query<Since>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<SeatMap>, Refusal> {
+) -> Result<Response, Refusal> {
     let Ok(Query(Since { since })) = since else {
         let text = "give ?since=, the as_of of the map or of the last changes";
         return Err(Refusal::bad_request(text));
     };
-    Ok(Json(app.office.seat_changes(&id, &section, since).await?))
+    let views = &app.views;
+    let changes = views.view(&app.office, &id, &section, Some(since)).await?;
+    Ok(Json(&*changes).into_response())
 }
 
 async fn reserve(
@@ -378,10 +424,12 @@ pub async fn serve_until(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let sweeper = tokio::spawn(sweep_forever(office.clone()));
+    let creator = tokio::spawn(create_forever(office.clone()));
     let served = axum::serve(listener, app(office))
         .with_graceful_shutdown(stop)
         .await;
     sweeper.abort();
+    creator.abort();
     Ok(served?)
 }
 
@@ -390,16 +438,28 @@ pub async fn serve_until(
 async fn sweep_forever(office: BoxOffice) {
     let cards = SandboxCards::new(office.cloud().clone());
     loop {
-        match office.sweep(&cards).await {
-            Err(error) => eprintln!("sweeping: {error}"),
-            Ok(swept) => {
-                for (booking_id, ended) in swept {
-                    if let Err(error) = ended {
-                        eprintln!("sweeping {booking_id}: {error}");
+        for (what, ended) in office.sweep(&cards).await {
+            if let Err(error) = ended {
+                eprintln!("sweeping {what}: {error}");
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Makes the tickets of large events, and of those whose creator died, every second.
+async fn create_forever(office: BoxOffice) {
+    loop {
+        match office.create_due().await {
+            Err(error) => eprintln!("looking for events to create: {error}"),
+            Ok(passes) => {
+                for (event_id, pass) in passes {
+                    if let Err(error) = pass {
+                        eprintln!("creating {event_id}: {error}");
                     }
                 }
             }
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_millis(PASS_MS as u64)).await;
     }
 }

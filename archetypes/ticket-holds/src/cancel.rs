@@ -1,7 +1,6 @@
 //! Cancel: the user gives a hold or a purchase up, and the seats go back on sale at once.
 
 use crate::domain::{BookingStatus, Payment};
-use crate::lease::lease_keys;
 use crate::put_back::Ending;
 use crate::tables::due_shard;
 use crate::{BookingState, BoxOffice, OfficeError};
@@ -27,9 +26,7 @@ impl BoxOffice {
         for attempt in 0..ATTEMPTS {
             let booking = self.known_booking(booking_id).await?;
             if let BookingStatus::Cancelled | BookingStatus::Expired = booking.status {
-                // Whoever cancelled it may have died before the leases were let go.
-                let keys = lease_keys(&booking.lines);
-                self.release_leases(booking_id, &keys).await;
+                self.release_leases(&booking).await;
                 return Ok(Cancelling::Over(booking.status));
             }
             let ending = Ending {
@@ -38,10 +35,12 @@ impl BoxOffice {
                 // In both realizations: DynamoDB would refuse a seat whose hold is not over.
                 own: self.own_tickets(&booking).await?,
             };
+            // Before the commit: an office that dies here leaves no lease of a seat that is free.
+            self.release_leases(&booking).await;
             match self.end_booking(ending).await {
                 Ok(true) => {
-                    let keys = lease_keys(&booking.lines);
-                    self.release_leases(booking_id, &keys).await;
+                    // And after it: the reservation, sent again, may have taken one in between.
+                    self.release_leases(&booking).await;
                     let paid = booking.payment.is_some();
                     return Ok(Cancelling::Cancelled(BookingState {
                         status: BookingStatus::Cancelled,

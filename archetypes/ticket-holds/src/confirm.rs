@@ -72,7 +72,11 @@ impl BoxOffice {
         for attempt in 0..ATTEMPTS {
             match booking.open_at(now) {
                 Ok(()) => {}
-                Err(Over::Confirmed) => return Ok(Confirming::Before(booking)),
+                Err(Over::Confirmed) => {
+                    // The one that confirmed it may have died before its leases said so.
+                    self.sell_leases(&booking).await;
+                    return Ok(Confirming::Before(booking));
+                }
                 Err(over) => return Ok(Confirming::Refused(over)),
             }
             if booking.payment_id.as_deref() != paid {
@@ -81,7 +85,10 @@ impl BoxOffice {
             // The time of the write, not of the read: who was slow in between is late.
             now = self.now();
             match self.commit_sale(&booking, now).await {
-                Ok(Sale::Made(booking)) => return Ok(Confirming::Confirmed(booking)),
+                Ok(Sale::Made(booking)) => {
+                    self.sell_leases(&booking).await;
+                    return Ok(Confirming::Confirmed(booking));
+                }
                 Ok(Sale::Displaced(over)) => return Ok(Confirming::Refused(over)),
                 // Decide again on what came back with the refusal.
                 Ok(Sale::Changed(current)) => booking = current,
@@ -93,10 +100,11 @@ impl BoxOffice {
                 // It may have been made. The booking says.
                 Err(fault) => {
                     let there = self.known_booking(&booking.booking_id).await?;
-                    return match there.status {
-                        BookingStatus::Confirmed => Ok(Confirming::Before(there)),
-                        _ => Err(fault.into()),
-                    };
+                    if there.status != BookingStatus::Confirmed {
+                        return Err(fault.into());
+                    }
+                    self.sell_leases(&there).await;
+                    return Ok(Confirming::Before(there));
                 }
             }
         }
@@ -159,18 +167,12 @@ impl BoxOffice {
         if let Some(Some(old)) = cancelled.failed("booking") {
             return Ok(Sale::Changed(from_item(old)?));
         }
+        // The booking was in conflict: a twin of this call may be selling the ticket to us. Look again.
+        if !cancelled.is_whole() {
+            return Err(CloudError::Conflict("the booking".into()));
+        }
         let lost = cancelled.failed.iter().find_map(|(_, item)| item.as_ref());
         let ticket: TicketState = from_item(lost.unwrap_or(&Item::new()))?;
-        // Our own sale, by a twin of this call whose other half was in conflict: look again.
-        if booking
-            .lines
-            .iter()
-            .any(|line| booking.still_has(line, &ticket))
-        {
-            return Err(CloudError::Conflict(
-                "the ticket is being sold to us".into(),
-            ));
-        }
         let seat = ticket.name();
         Ok(Sale::Displaced(Over::Displaced { seat }))
     }

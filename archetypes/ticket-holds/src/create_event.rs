@@ -1,18 +1,25 @@
-//! Create event: put its tickets on sale.
+//! Create event: make its tickets, then put all of them on sale at once.
 //!
-//! The event first: it claims the id. Then the tickets, a hundred to a transaction, each only if it
-//! is not there. Whoever dies on the way sends the same again, and no ticket that was sold meanwhile
-//! goes back on sale.
+//! Twenty thousand seats under one partition key take 40,000 write units, and the key takes a thousand a
+//! second. So this is long work, made in passes. The event comes first, as CREATING: it claims the id. Each
+//! transaction makes up to 99 tickets and moves the event's own count with them, so a pass goes on exactly
+//! where the last one ended, in whatever process. The last transaction says ON_SALE. A pass takes less than
+//! a key's second, and a sweeper makes the next one a second later: nobody waits at a throttled key, and an
+//! event whose creator died is finished like any other.
 
 use crate::domain::{
     Amount, BadInput, MAX_EVENT_SEATS, MAX_PRICE, MAX_SEAT_NUMBER, MAX_TEXT, Seat, TicketState,
     TicketStatus, block_id, text,
 };
-use crate::general_admission::AdmissionShard;
+use crate::general_admission::{ADMISSION_SHARDS, AdmissionShard};
+use crate::neighbours::{AT_ONCE, patient};
 use crate::{BoxOffice, OfficeError};
-use aws_sdk_dynamodb::types::{Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
-use cloud::item::{from_item, pause, s, to_item};
-use cloud::{CloudError, Guard, Guarded, Item};
+use aws_sdk_dynamodb::types::{
+    Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use cloud::item::{all_items, from_item, n, pause, s, to_item};
+use cloud::{CloudError, Guard, Guarded, Item, Millis, Transaction};
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -49,96 +56,299 @@ pub struct NewEvent {
     pub sections: Vec<NewSection>,
 }
 
+/// How far a new event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creation {
+    /// All its tickets are there, and it is on sale.
+    OnSale,
+    /// So many of its tickets are there. A sweeper makes the others.
+    Creating {
+        /// How many are there; general admission counts its counters.
+        made: u32,
+        /// How many there will be.
+        of: u32,
+    },
+}
+
+/// An event's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum EventStatus {
+    /// Its tickets are being made.
+    Creating,
+    /// They are all there.
+    OnSale,
+}
+
+/// EventState: the event and how far it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct EventState {
+    #[serde(flatten)]
+    pub(crate) event: NewEvent,
+    status: EventStatus,
+    /// How many tickets are there, counted in the order in which they are made.
+    tickets_made: u32,
+    /// Where the sweeper finds it, while tickets are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    creating: Option<String>,
+    /// When the next pass may be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due_at: Option<Millis>,
+}
+
+impl EventState {
+    pub(crate) fn creation(&self) -> Creation {
+        match self.status {
+            EventStatus::OnSale => Creation::OnSale,
+            EventStatus::Creating => Creation::Creating {
+                made: self.tickets_made,
+                of: self.event.size(),
+            },
+        }
+    }
+}
+
 /// One event for one id, for ever.
 const EVENT_GUARD: &str = "attribute_not_exists(event_id)";
 
-/// A ticket is made once: sold, it is not made again.
+/// Nobody else has made tickets since the event was read.
+const PROGRESS_GUARD: &str = "tickets_made = :seen";
+const PROGRESS_UPDATE: &str = "SET tickets_made = :made, due_at = :next";
+
+/// The last tickets and the sale come together.
+const ON_SALE_UPDATE: &str = "SET tickets_made = :made, #status = :on_sale REMOVE creating, due_at";
+
+/// A ticket is made once: sold, it is not made again. A second lock, since the event's count moves with it.
 const TICKET_GUARD: &str = "attribute_not_exists(block_id)";
 
-/// What one transaction takes.
-const BATCH: usize = 100;
+/// The one key of the index of events whose tickets are being made. Few are at a time, and each moves once
+/// for 99 tickets.
+const CREATING: &str = "creating";
+const DUE: &str = "creating = :creating AND due_at <= :now";
+
+/// What one transaction takes beside the event.
+const BATCH: u32 = 99;
+
+/// How many tickets of one section a pass makes: 792 of the 1,000 write units that its key takes in a second.
+const OF_A_SECTION: u32 = 4 * BATCH;
+
+/// How many transactions a pass makes: within what a request may take.
+const BATCHES: usize = 16;
+
+/// How long after a pass the next one may be made.
+pub const PASS_MS: Millis = 1_000;
 
 /// How often a conflict is tried again.
 const ATTEMPTS: u32 = 20;
 
 impl BoxOffice {
-    /// Puts an event on sale. The same call again goes on where the first one stopped.
-    pub async fn create_event(&self, event: &NewEvent) -> Result<(), OfficeError> {
+    /// Announces an event and makes its first tickets; a small one is on sale after that. The same call again
+    /// says how far it is, and makes more when the time for that has come.
+    pub async fn create_event(&self, event: &NewEvent) -> Result<Creation, OfficeError> {
         event.validate()?;
-        let written = self
-            .dynamodb()
-            .put_item()
-            .table_name(self.table("events"))
-            .set_item(Some(to_item(event)?))
-            .condition_expression(EVENT_GUARD)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
-        if let Guard::Failed(old) = written {
-            let there: NewEvent = from_item(&old.unwrap_or_default())?;
-            if there != *event {
-                return Err(OfficeError::IdTaken(event.event_id.clone()));
+        let now = self.now();
+        let state = EventState {
+            event: event.clone(),
+            status: EventStatus::Creating,
+            tickets_made: 0,
+            creating: Some(CREATING.to_owned()),
+            due_at: Some(now),
+        };
+        let item = to_item(&state)?;
+        let mut written = None;
+        for attempt in 0..ATTEMPTS {
+            let put = self
+                .dynamodb()
+                .put_item()
+                .table_name(self.table("events"))
+                .set_item(Some(item.clone()))
+                .condition_expression(EVENT_GUARD)
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                );
+            match put.send().await.guarded() {
+                // Sent again while a pass is under way.
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                put => {
+                    written = Some(put?);
+                    break;
+                }
             }
         }
-        for batch in event.items()?.chunks(BATCH) {
-            self.create_tickets(batch).await?;
+        let state = match written.ok_or(OfficeError::Contended)? {
+            Guard::Passed(_) => state,
+            Guard::Failed(old) => from_item(&old.unwrap_or_default())?,
+        };
+        if state.event != *event {
+            return Err(OfficeError::IdTaken(event.event_id.clone()));
         }
-        self.events.keep(event);
-        Ok(())
+        self.make_tickets(state, now).await
     }
 
-    /// All of these, or none because they are there.
-    async fn create_tickets(&self, batch: &[Item]) -> Result<(), OfficeError> {
-        for attempt in 0..ATTEMPTS {
-            let put = |item: &Item| {
-                let put = Put::builder()
-                    .table_name(self.table("tickets"))
-                    .set_item(Some(item.clone()))
-                    .condition_expression(TICKET_GUARD);
-                let put = put.build().map_err(CloudError::bug)?;
-                Ok::<_, CloudError>(TransactWriteItem::builder().put(put).build())
-            };
-            let items = batch.iter().map(put).collect::<Result<_, _>>()?;
-            let names = vec!["ticket"; batch.len()];
-            match self.cloud.transact(&names, items).await {
-                Ok(_) => return Ok(()),
-                Err(CloudError::Conflict(_)) => pause(attempt).await,
+    /// Makes more tickets of an event, if it is time.
+    pub async fn go_on_creating(&self, event_id: &str) -> Result<Creation, OfficeError> {
+        let now = self.now();
+        let state = self.event_state(event_id, true).await?;
+        self.make_tickets(state, now).await
+    }
+
+    /// One pass: as many tickets as a second allows, from where the last pass ended.
+    async fn make_tickets(
+        &self,
+        mut state: EventState,
+        now: Millis,
+    ) -> Result<Creation, OfficeError> {
+        let order = state.event.order();
+        let mut of_section = HashMap::new();
+        let mut attempt = 0;
+        for _ in 0..BATCHES {
+            if state.status == EventStatus::OnSale || state.due_at.is_some_and(|due| due > now) {
+                break;
+            }
+            let from = state.tickets_made as usize;
+            let batch: Vec<_> = order.iter().skip(from).take(BATCH as usize).collect();
+            for (section, _) in &batch {
+                *of_section.entry(*section).or_insert(0) += 1;
+            }
+            if of_section.values().any(|count| *count > OF_A_SECTION) {
+                break;
+            }
+            let made = state.tickets_made + batch.len() as u32;
+            let items = self.batch(&state, &batch, made, order.len() as u32)?;
+            match self.cloud.transact(&["event", "ticket"], items).await {
+                Ok(Transaction::Committed(_)) => {
+                    state.tickets_made = made;
+                    if made as usize == order.len() {
+                        state.status = EventStatus::OnSale;
+                    }
+                }
+                // Another pass is under way, or this is what an earlier sending of this one wrote.
+                Ok(Transaction::Cancelled(_)) => {
+                    state = self.event_state(&state.event.event_id, true).await?;
+                    break;
+                }
+                Err(CloudError::Conflict(_)) if attempt < ATTEMPTS => {
+                    pause(attempt).await;
+                    attempt += 1;
+                    for (section, _) in &batch {
+                        *of_section.entry(*section).or_insert(0) -= 1;
+                    }
+                    state = self.event_state(&state.event.event_id, true).await?;
+                }
+                // The key has had enough for now: the next pass goes on here.
+                Err(CloudError::Throttled(_) | CloudError::Conflict(_)) => break,
                 Err(fault) => return Err(fault.into()),
             }
         }
-        Err(OfficeError::Contended)
+        if state.status == EventStatus::OnSale {
+            self.events.keep(&state.event);
+        }
+        Ok(state.creation())
     }
 
-    /// A section of an event, which must be there.
+    /// The next tickets and the event's count of them, in one transaction.
+    fn batch(
+        &self,
+        state: &EventState,
+        batch: &[&(usize, u32)],
+        made: u32,
+        of: u32,
+    ) -> Result<Vec<TransactWriteItem>, CloudError> {
+        let update = Update::builder()
+            .table_name(self.table("events"))
+            .key("event_id", s(&state.event.event_id))
+            .condition_expression(PROGRESS_GUARD)
+            .expression_attribute_values(":seen", n(state.tickets_made))
+            .expression_attribute_values(":made", n(made));
+        let update = if made == of {
+            update
+                .update_expression(ON_SALE_UPDATE)
+                .expression_attribute_names("#status", "status")
+                .expression_attribute_values(":on_sale", s("ON_SALE"))
+        } else {
+            update
+                .update_expression(PROGRESS_UPDATE)
+                .expression_attribute_values(":next", n(self.now() + PASS_MS))
+        };
+        let update = update.build().map_err(CloudError::bug)?;
+        let mut items = vec![TransactWriteItem::builder().update(update).build()];
+        for (section, number) in batch {
+            let put = Put::builder()
+                .table_name(self.table("tickets"))
+                .set_item(Some(state.event.ticket(*section, *number)?))
+                .condition_expression(TICKET_GUARD);
+            let put = put.build().map_err(CloudError::bug)?;
+            items.push(TransactWriteItem::builder().put(put).build());
+        }
+        Ok(items)
+    }
+
+    /// The sweeper of what is being created: one more pass for each event whose time has come. Says what became
+    /// of each; one that hangs or fails keeps no other.
+    pub async fn create_due(
+        &self,
+    ) -> Result<Vec<(String, Result<Creation, OfficeError>)>, CloudError> {
+        let query = self
+            .dynamodb()
+            .query()
+            .table_name(self.table("events"))
+            .index_name("being_created")
+            .key_condition_expression(DUE)
+            .expression_attribute_values(":creating", s(CREATING))
+            .expression_attribute_values(":now", n(self.now()));
+        let found = patient(async { all_items(query).await }).await?;
+        let id = |item: &Item| item.get("event_id")?.as_s().ok().cloned();
+        let ids: Vec<String> = found.iter().filter_map(id).collect();
+        let passes = ids.into_iter().map(|event_id| async move {
+            let pass = patient(self.go_on_creating(&event_id)).await;
+            (event_id, pass)
+        });
+        let passes = futures::stream::iter(passes).buffer_unordered(AT_ONCE);
+        Ok(passes.collect().await)
+    }
+
+    /// A section of an event, which must be on sale.
     pub async fn section(&self, event_id: &str, name: &str) -> Result<NewSection, OfficeError> {
         let event = self.event(event_id).await?;
         let found = event.sections.into_iter().find(|known| known.name == name);
         found.ok_or_else(|| OfficeError::UnknownSection(name.chars().take(MAX_TEXT).collect()))
     }
 
-    /// The event, which must be there.
+    /// The event, which must be on sale.
     pub async fn event(&self, event_id: &str) -> Result<NewEvent, OfficeError> {
-        let unknown = || OfficeError::UnknownEvent(event_id.chars().take(MAX_TEXT).collect());
-        text("event_id", event_id).map_err(|_| unknown())?;
         if let Some(event) = self.events.get(event_id) {
             return Ok(event);
         }
+        let state = self.event_state(event_id, false).await?;
+        if state.status == EventStatus::Creating {
+            return Err(OfficeError::NotOnSale(event_id.to_owned()));
+        }
+        self.events.keep(&state.event);
+        Ok(state.event)
+    }
+
+    /// The event, on sale or not.
+    pub(crate) async fn event_state(
+        &self,
+        event_id: &str,
+        consistent: bool,
+    ) -> Result<EventState, OfficeError> {
+        let unknown = || OfficeError::UnknownEvent(event_id.chars().take(MAX_TEXT).collect());
+        text("event_id", event_id).map_err(|_| unknown())?;
         let found = self
             .dynamodb()
             .get_item()
             .table_name(self.table("events"))
             .key("event_id", s(event_id))
+            .consistent_read(consistent)
             .send()
             .await
             .map_err(CloudError::from)?;
-        let event = from_item(&found.item.ok_or_else(unknown)?)?;
-        self.events.keep(&event);
-        Ok(event)
+        Ok(from_item(&found.item.ok_or_else(unknown)?)?)
     }
 }
 
-/// The events that a process has seen. What never changes never goes stale.
+/// The events that a process has seen on sale. What never changes never goes stale.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventCache(Arc<Mutex<HashMap<String, NewEvent>>>);
 
@@ -192,37 +402,57 @@ impl NewEvent {
         Ok(())
     }
 
-    /// Its tickets as items.
-    fn items(&self) -> Result<Vec<Item>, CloudError> {
-        let mut items = Vec::new();
-        for section in &self.sections {
-            let block_id = block_id(&self.event_id, &section.name);
-            match section.tickets {
-                Tickets::Seats(seats) => {
-                    for number in 1..=seats {
-                        let seat = Seat {
-                            section: section.name.clone(),
-                            number,
-                        };
-                        items.push(to_item(&TicketState {
-                            block_id: block_id.clone(),
-                            seat: seat.key(),
-                            price: section.price,
-                            status: TicketStatus::Available,
-                            fence: 0,
-                            booking_id: None,
-                            hold_expires_at: None,
-                            changed_at: None,
-                        })?);
-                    }
-                }
-                Tickets::Admissions(capacity) => {
-                    for shard in AdmissionShard::split(&block_id, capacity, section.price) {
-                        items.push(to_item(&shard)?);
-                    }
-                }
+    /// How many items its tickets are: a seat each, and the counters of general admission.
+    fn size(&self) -> u32 {
+        self.sections.iter().map(NewSection::size).sum()
+    }
+
+    /// Its tickets in the order in which they are made, as the place of the section and a number from 1. Each
+    /// section has its turn, so that many partition keys take their part of the writes.
+    fn order(&self) -> Vec<(usize, u32)> {
+        let sections = self.sections.iter().enumerate();
+        let tickets = sections.flat_map(|(at, section)| (1..=section.size()).map(move |n| (at, n)));
+        let mut order: Vec<_> = tickets.collect();
+        order.sort_by_key(|(section, number)| ((number - 1) / OF_A_SECTION, *section, *number));
+        order
+    }
+
+    /// One of its tickets as an item.
+    fn ticket(&self, section: usize, number: u32) -> Result<Item, CloudError> {
+        let section = &self.sections[section];
+        let block_id = block_id(&self.event_id, &section.name);
+        match section.tickets {
+            Tickets::Seats(_) => {
+                let seat = Seat {
+                    section: section.name.clone(),
+                    number,
+                };
+                to_item(&TicketState {
+                    block_id,
+                    seat: seat.key(),
+                    price: section.price,
+                    status: TicketStatus::Available,
+                    fence: 0,
+                    booking_id: None,
+                    hold_expires_at: None,
+                    changed_at: None,
+                })
+            }
+            Tickets::Admissions(capacity) => {
+                let mut shards = AdmissionShard::split(&block_id, capacity, section.price);
+                let shard = shards.nth(number as usize - 1);
+                to_item(&shard.ok_or_else(|| CloudError::bug("there is no such counter"))?)
             }
         }
-        Ok(items)
+    }
+}
+
+impl NewSection {
+    /// How many items its tickets are.
+    fn size(&self) -> u32 {
+        match self.tickets {
+            Tickets::Seats(seats) => seats,
+            Tickets::Admissions(_) => ADMISSION_SHARDS,
+        }
     }
 }

@@ -241,6 +241,9 @@ pub struct BookingState {
     /// Which payment, made by the buyer's client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment_id: Option<String>,
+    /// Which payments were declined.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub declined: BTreeSet<String>,
     /// Where the sweeper finds it, while there is something to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_shard: Option<String>,

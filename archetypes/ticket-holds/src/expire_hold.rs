@@ -6,11 +6,15 @@
 //! and its tickets together, only if they still are exactly what it read.
 
 use crate::domain::BookingStatus;
+use crate::neighbours::{AT_ONCE, patient};
 use crate::put_back::Ending;
 use crate::tables::DUE_SHARDS;
 use crate::{BoxOffice, OfficeError, Realization};
-use cloud::item::{n, pause, s};
+use cloud::item::{all_items, n, pause, s};
 use cloud::{CloudError, Millis};
+use futures::StreamExt;
+use futures::future::join_all;
+use std::future::Future;
 
 /// What became of a hold that a sweeper looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,40 +70,63 @@ impl BoxOffice {
         Err(OfficeError::Contended)
     }
 
-    /// The bookings that the index says need a look, all shards, all pages.
-    pub async fn due_bookings(&self, now: Millis) -> Result<Vec<String>, CloudError> {
-        let mut found = Vec::new();
-        for shard in 0..DUE_SHARDS {
-            let mut pages = self
-                .dynamodb()
-                .query()
-                .table_name(self.table("bookings"))
-                .index_name("due")
-                .key_condition_expression(DUE)
-                .expression_attribute_values(":shard", s(format!("due-{shard}")))
-                .expression_attribute_values(":now", n(now))
-                .into_paginator()
-                .items()
-                .send();
-            while let Some(item) = pages.next().await {
-                let item = item?;
-                let id = item.get("booking_id").and_then(|id| id.as_s().ok());
-                found.extend(id.cloned());
-            }
-        }
-        Ok(found)
+    /// The bookings that each shard of the index says need a look.
+    pub async fn due_bookings(
+        &self,
+        now: Millis,
+    ) -> Vec<(String, Result<Vec<String>, CloudError>)> {
+        let shards = (0..DUE_SHARDS).map(|shard| async move {
+            let shard = format!("due-{shard}");
+            let found = patient(self.due_in(&shard, now)).await;
+            (shard, found)
+        });
+        join_all(shards).await
+    }
+
+    /// Those of one shard, all pages.
+    pub async fn due_in(&self, shard: &str, now: Millis) -> Result<Vec<String>, CloudError> {
+        let query = self
+            .dynamodb()
+            .query()
+            .table_name(self.table("bookings"))
+            .index_name("due")
+            .key_condition_expression(DUE)
+            .expression_attribute_values(":shard", s(shard))
+            .expression_attribute_values(":now", n(now));
+        let found = all_items(query).await?;
+        let id = |item: &cloud::Item| item.get("booking_id")?.as_s().ok().cloned();
+        Ok(found.iter().filter_map(id).collect())
     }
 
     /// Ends every hold whose time is over. Returns those that were looked at, with what became of
-    /// them: one that cannot be ended does not keep the others.
-    pub async fn expire_due(
-        &self,
-    ) -> Result<Vec<(String, Result<Expiry, OfficeError>)>, CloudError> {
-        let mut done = Vec::new();
-        for booking_id in self.due_bookings(self.now()).await? {
-            let ended = self.expire_hold(&booking_id).await;
-            done.push((booking_id, ended));
+    /// them, and each shard of the index that could not be read.
+    pub async fn expire_due(&self) -> Vec<(String, Result<Expiry, OfficeError>)> {
+        self.for_each_due(|booking_id| async move { self.expire_hold(&booking_id).await })
+            .await
+    }
+
+    /// Does this for every booking that needs a look. One that fails or hangs keeps no other.
+    pub(crate) async fn for_each_due<'a, F>(
+        &'a self,
+        look: impl Fn(String) -> F + 'a,
+    ) -> Vec<(String, Result<Expiry, OfficeError>)>
+    where
+        F: Future<Output = Result<Expiry, OfficeError>> + 'a,
+    {
+        let mut looked_at = Vec::new();
+        let mut due = Vec::new();
+        for (shard, found) in self.due_bookings(self.now()).await {
+            match found {
+                Ok(found) => due.extend(found),
+                Err(fault) => looked_at.push((shard, Err(fault.into()))),
+            }
         }
-        Ok(done)
+        let looks = due.into_iter().map(|booking_id| {
+            let looking = patient(look(booking_id.clone()));
+            async move { (booking_id, looking.await) }
+        });
+        let looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
+        looked_at.extend(looks.collect::<Vec<_>>().await);
+        looked_at
     }
 }

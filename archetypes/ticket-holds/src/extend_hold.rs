@@ -1,6 +1,6 @@
 //! Extend hold: a little more time, once, while there still is some.
 
-use crate::domain::TicketState;
+use crate::domain::{BookingState, TicketState};
 use crate::items::{booking_key, ticket_key};
 use crate::{BoxOffice, OfficeError, Over};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
@@ -83,19 +83,26 @@ impl BoxOffice {
             }
             match self.cloud.transact(&names, items).await {
                 Ok(Transaction::Committed(_)) => {
-                    let life = until - now;
-                    self.extend_leases(booking_id, &booking.lines, life).await;
+                    let hold_expires_at = until;
+                    self.lengthen_leases(&BookingState {
+                        hold_expires_at,
+                        ..booking
+                    })
+                    .await;
                     return Ok(Extension::Until(until));
                 }
-                // The booking as it is now says why. If it is the ticket, somebody else has it: by
-                // their clock the time was over.
+                // The booking as it is now says why.
+                Ok(Transaction::Cancelled(cancelled)) if cancelled.failed("booking").is_some() => {}
+                // If it is the ticket alone, another booking has it: by that one's clock the time was
+                // over. If the booking was in conflict, the ticket may have been sold to this very one.
                 Ok(Transaction::Cancelled(cancelled)) => {
-                    if let (None, Some(Some(ticket))) =
-                        (cancelled.failed("booking"), cancelled.failed("ticket"))
+                    if let (true, Some(Some(ticket))) =
+                        (cancelled.is_whole(), cancelled.failed("ticket"))
                     {
                         let seat = from_item::<TicketState>(ticket)?.name();
                         return Ok(Extension::Refused(Over::Displaced { seat }));
                     }
+                    pause(attempt).await;
                 }
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => return Err(fault.into()),

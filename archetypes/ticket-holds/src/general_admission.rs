@@ -111,7 +111,10 @@ impl BoxOffice {
                     if let Some(old) = cancelled.failed("booking") {
                         return sent_before(new, from_item(old.unwrap_or(&Item::new()))?);
                     }
-                    if let Some(old) = cancelled.failed("allowance") {
+                    // Only what came back whole can be a no: what was in conflict may be this very
+                    // booking, made by a twin of this call.
+                    if let (true, Some(old)) = (cancelled.is_whole(), cancelled.failed("allowance"))
+                    {
                         let allowance = crate::allowance::Allowance::of(old)?;
                         if !self.make_room(&allowance, &new.booking_id).await? {
                             return Ok(Reserved::Rejected(self.over_limit(&allowance)));
@@ -136,6 +139,7 @@ impl BoxOffice {
 
     /// How many admissions of a section are left. As old as the read, as any availability.
     pub async fn admissions_left(&self, event_id: &str, section: &str) -> Result<i64, OfficeError> {
+        self.event(event_id).await?;
         let shards = self.admission_shards(event_id, section, false).await?;
         Ok(shards.iter().map(|shard| shard.remaining).sum())
     }
@@ -186,7 +190,8 @@ impl BoxOffice {
 /// Which shards give how many: the first that has enough, beginning at the booking's own; if none
 /// has, from one after the other.
 fn gather(shards: &[AdmissionShard], booking_id: &str, count: u32) -> Option<Vec<Line>> {
-    let first = shard_of(booking_id, shards.len() as u32) as usize;
+    // A read that is behind may have found none yet.
+    let first = shard_of(booking_id, (shards.len() as u32).max(1)) as usize;
     let round = || shards.iter().cycle().skip(first).take(shards.len());
     let line = |shard: &AdmissionShard, count: u32| Line {
         block_id: shard.block_id.clone(),

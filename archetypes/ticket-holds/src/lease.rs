@@ -1,53 +1,165 @@
 //! The lease layer: what Redis adds to a hold.
 //!
-//! A key for each held seat, its value the booking, its life the hold's. A competing reserver is
-//! told no by one command, and never costs DynamoDB a unit. That is all a lease is for. It may
-//! expire during a payment, a failover may lose it, somebody may run FLUSHALL: so it decides
-//! nothing. What DynamoDB says under its guard decides, and a lost lease costs only the units it
-//! would have saved. For the same reason an office goes on when Redis does not answer.
+//! A key for each held seat, its value who has it until when. A competing reserver is told no by one
+//! command, and never costs DynamoDB a unit. That is all a lease is for. A failover may lose it, an
+//! operator may run FLUSHALL: so it decides nothing. What DynamoDB says under its guard decides, and a
+//! lost lease costs only the units it would have saved.
+//!
+//! A lease carries its own end, as a hold does, and each reader holds that end against its own clock. So
+//! the lease of a process that died, and a command that lands late, are over when they say so. A reserver
+//! takes a short lease first; only the commit of its hold makes it as long as the hold.
+//!
+//! Redis may be away, hang or die. A lease call has a deadline, and after one that failed there are
+//! none for a second: one caller a second learns whether Redis is back, and nobody waits for it.
 //!
 //! The scripts take all seats of a booking at once. In a cluster they must then be in one slot:
-//! hence the braces around the event in the key. A lease is not
-//! taken back by a sale: it refuses latecomers until it expires, which is as true then.
+//! hence the braces around the event in the key.
 
-use crate::domain::{Line, NewBooking, Rejection};
+use crate::domain::{BookingState, Line, NewBooking, Rejection};
 use crate::{BoxOffice, Realization};
-use cloud::{CloudError, Millis};
-use redis::Value;
+use cloud::{Cloud, Millis, RedisConnection};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// SET NX PX for each seat, all or none. A key that is already ours is our own earlier success.
-/// Gives the place of the first seat that is somebody else's and how long it will be, or 0.
+/// How long a lease lasts whose hold is not committed: as long as a client that hangs up, or an office
+/// that dies, can keep others from a seat that nobody holds.
+pub const TAKING_MS: Millis = 5_000;
+
+/// How long a lease call may take.
+pub const LEASE_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long there are no lease calls after one that failed.
+pub const REST_MS: Millis = 1_000;
+
+/// Takes each seat, all or none. A lease that is over is nobody's, and one of the same request is its own
+/// earlier success. Gives the place of the first seat that has another lease, and that lease, or 0.
 const ACQUIRE: &str = "
+local function read(key)
+  local lease = redis.call('GET', key)
+  if not lease then return nil end
+  local ends, state, who = string.match(lease, '^(%d+)|(%a+)|(.*)$')
+  if not who or tonumber(ends) <= tonumber(ARGV[2]) then return nil end
+  return who, lease
+end
 for i, key in ipairs(KEYS) do
-  local holder = redis.call('GET', key)
-  if holder and holder ~= ARGV[1] then
-    return {i, redis.call('PTTL', key)}
+  local who, lease = read(key)
+  if who and who ~= ARGV[1] then
+    return {tostring(i), lease}
   end
 end
 for _, key in ipairs(KEYS) do
-  redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2])
+  if not read(key) then
+    redis.call('SET', key, ARGV[3], 'PX', ARGV[4])
+  end
 end
-return {0, 0}";
+return {'0', ''}";
 
-/// Compare and delete. A plain DEL would delete the lease of whoever came after us.
+/// Compare and delete. A plain DEL would delete the lease of the next holder.
 const RELEASE: &str = "
 local released = 0
 for _, key in ipairs(KEYS) do
-  if redis.call('GET', key) == ARGV[1] then
+  local lease = redis.call('GET', key)
+  if lease and string.match(lease, '^%d+|%a+|(.*)$') == ARGV[1] then
     released = released + redis.call('DEL', key)
   end
 end
 return released";
 
-/// Compare and extend.
-const EXTEND: &str = "
-local extended = 0
+/// Compare and lengthen. Only a lease that is there, that is its own and that ends earlier: a copy of this that
+/// lands late changes nothing.
+const LENGTHEN: &str = "
+local lengthened = 0
 for _, key in ipairs(KEYS) do
-  if redis.call('GET', key) == ARGV[1] then
-    extended = extended + redis.call('PEXPIRE', key, ARGV[2])
+  local lease = redis.call('GET', key)
+  if lease then
+    local ends, state, who = string.match(lease, '^(%d+)|(%a+)|(.*)$')
+    if who == ARGV[1] and state == 'HELD' and tonumber(ends) < tonumber(ARGV[2]) then
+      redis.call('SET', key, ARGV[3], 'PX', ARGV[4])
+      lengthened = lengthened + 1
+    end
   end
 end
-return extended";
+return lengthened";
+
+/// Compare and say that it is sold, for as long as the lease lasts.
+const SELL: &str = "
+local sold = 0
+for _, key in ipairs(KEYS) do
+  local lease = redis.call('GET', key)
+  if lease then
+    local ends, state, who = string.match(lease, '^(%d+)|(%a+)|(.*)$')
+    local left = redis.call('PTTL', key)
+    if who == ARGV[1] and left > 0 then
+      redis.call('SET', key, ends .. '|SOLD|' .. who, 'PX', left)
+      sold = sold + 1
+    end
+  end
+end
+return sold";
+
+/// A lease as it stands in Redis: `1767226200000|HELD|booking-0001#alice#5d41…`.
+#[derive(Debug, PartialEq, Eq)]
+struct Lease<'a> {
+    until: Millis,
+    sold: bool,
+    holder: &'a str,
+}
+
+impl<'a> Lease<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (until, rest) = text.split_once('|')?;
+        let (state, holder) = rest.split_once('|')?;
+        Some(Self {
+            until: until.parse().ok()?,
+            sold: state == "SOLD",
+            holder,
+        })
+    }
+
+    fn text(until: Millis, holder: &str) -> String {
+        format!("{until}|HELD|{holder}")
+    }
+
+    fn booking_id(&self) -> &'a str {
+        self.holder.split('#').next().unwrap_or_default()
+    }
+}
+
+/// Who has a lease: booking, user and seats. Another request under the same booking id is another holder,
+/// and can release nothing.
+fn holder<'a>(
+    booking_id: &str,
+    user_id: &str,
+    seats: impl Iterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut digest = Sha256::new();
+    for (block_id, seat) in seats {
+        digest.update(format!("{block_id}#{seat};"));
+    }
+    let mut holder = format!("{booking_id}#{user_id}#");
+    for byte in &digest.finalize()[..16] {
+        let _ = write!(holder, "{byte:02x}");
+    }
+    holder
+}
+
+impl NewBooking {
+    fn holder(&self, keys: &[(String, String)]) -> String {
+        let seats = keys.iter().map(|(block, seat)| (&**block, &**seat));
+        holder(&self.booking_id, &self.user_id, seats)
+    }
+}
+
+impl BookingState {
+    fn holder(&self) -> String {
+        let seats = self.seats().map(|(line, _)| (&*line.block_id, &*line.seat));
+        holder(&self.booking_id, &self.user_id, seats)
+    }
+}
 
 impl BoxOffice {
     /// The key of a seat's lease: `ticket:{event}#A#00012`.
@@ -57,64 +169,78 @@ impl BoxOffice {
         self.cloud.names().key(&key)
     }
 
-    /// Takes the leases of all seats, or says whose turn it is. `None` is a yes, and also what a
-    /// silent Redis gives: DynamoDB decides anyway.
+    /// Takes short leases of all seats, or says who has one. `None` is a yes, and also what a silent Redis
+    /// gives: DynamoDB decides anyway.
     pub(crate) async fn acquire_leases(&self, new: &NewBooking) -> Option<Rejection> {
-        if self.realization == Realization::Pure {
+        let (now, keys) = (self.now(), new.keys());
+        let (holder, until) = (new.holder(&keys), now + TAKING_MS);
+        let lease = Lease::text(until, &holder);
+        let arguments = [&holder, &now.to_string(), &lease, &TAKING_MS.to_string()];
+        let answer: Option<(String, String)> = self.script(ACQUIRE, &keys, &arguments).await;
+        let (place, lease) = answer?;
+        let place: usize = place.parse().ok()?;
+        let seat = new.seats.get(place.checked_sub(1)?)?.clone();
+        let lease = Lease::read(&lease)?;
+        // Our id under another request: the booking itself says what became of it.
+        if lease.booking_id() == new.booking_id {
             return None;
         }
-        let now = self.now();
-        let life = self.rules.hold_ms.to_string();
-        let keys = new.keys();
-        let answer: (usize, Millis) = self
-            .script(ACQUIRE, &keys, &[&new.booking_id, &life])
-            .await
-            .ok()?;
-        let (place, left) = answer;
-        let seat = new.seats.get(place.checked_sub(1)?)?.clone();
-        Some(Rejection::Held {
-            seat,
-            until: now + left.max(0),
+        Some(match lease.sold {
+            true => Rejection::Sold { seat },
+            false => Rejection::Held {
+                seat,
+                until: lease.until,
+            },
         })
     }
 
-    /// Lets the leases go that are still this booking's. If Redis does not answer, they expire.
-    pub(crate) async fn release_leases(&self, booking_id: &str, keys: &[(String, String)]) {
-        if self.realization == Realization::Leased && !keys.is_empty() {
-            let _: Result<Value, _> = self.script(RELEASE, keys, &[booking_id]).await;
-        }
+    /// Lets the leases of a request go that are still its own. If Redis does not answer, they end by themselves.
+    pub(crate) async fn release_request(&self, new: &NewBooking) {
+        let keys = new.keys();
+        let _: Option<i64> = self.script(RELEASE, &keys, &[&new.holder(&keys)]).await;
     }
 
-    /// Lets a booking's leases live for so long from now.
-    pub(crate) async fn extend_leases(&self, booking_id: &str, lines: &[Line], life: Millis) {
-        let keys = lease_keys(lines);
-        if self.realization == Realization::Leased && !keys.is_empty() {
-            let life = life.to_string();
-            let _: Result<Value, _> = self.script(EXTEND, &keys, &[booking_id, &life]).await;
-        }
+    /// Lets the leases of a booking go that are still its own.
+    pub(crate) async fn release_leases(&self, booking: &BookingState) {
+        let keys = lease_keys(&booking.lines);
+        let _: Option<i64> = self.script(RELEASE, &keys, &[&booking.holder()]).await;
+    }
+
+    /// Lets a booking's leases last as long as its hold.
+    pub(crate) async fn lengthen_leases(&self, booking: &BookingState) {
+        let (until, holder) = (booking.hold_expires_at, booking.holder());
+        let life = (until - self.now()).max(1).to_string();
+        let lease = Lease::text(until, &holder);
+        let arguments = [&holder, &until.to_string(), &lease, &life];
+        let keys = lease_keys(&booking.lines);
+        let _: Option<i64> = self.script(LENGTHEN, &keys, &arguments).await;
+    }
+
+    /// Lets a booking's leases say that its seats are sold.
+    pub(crate) async fn sell_leases(&self, booking: &BookingState) {
+        let keys = lease_keys(&booking.lines);
+        let _: Option<i64> = self.script(SELL, &keys, &[&booking.holder()]).await;
     }
 
     /// Whether a seat has a lease. No, if Redis does not answer.
     pub(crate) async fn is_leased(&self, block_id: &str, seat: &str) -> bool {
-        if self.realization == Realization::Pure {
-            return false;
-        }
-        let Ok(mut redis) = self.cloud.redis().await else {
-            return false;
-        };
-        let key = self.lease_key(block_id, seat);
-        let holder: Result<Option<String>, _> =
-            redis::cmd("GET").arg(key).query_async(&mut redis).await;
-        matches!(holder, Ok(Some(_)))
+        let mut get = redis::cmd("GET");
+        get.arg(self.lease_key(block_id, seat));
+        let lease: Option<Option<String>> = self.ask_redis(get).await;
+        let lease = lease.flatten();
+        let lease = lease.as_deref().and_then(Lease::read);
+        lease.is_some_and(|lease| lease.until > self.now())
     }
 
     async fn script<T: redis::FromRedisValue>(
         &self,
         script: &str,
         keys: &[(String, String)],
-        arguments: &[&str],
-    ) -> Result<T, CloudError> {
-        let mut redis = self.cloud.redis().await?;
+        arguments: &[&String],
+    ) -> Option<T> {
+        if self.realization == Realization::Pure || keys.is_empty() {
+            return None;
+        }
         let mut eval = redis::cmd("EVAL");
         eval.arg(script).arg(keys.len());
         for (block_id, seat) in keys {
@@ -123,15 +249,94 @@ impl BoxOffice {
         for argument in arguments {
             eval.arg(argument);
         }
-        Ok(eval.query_async(&mut redis).await?)
+        self.ask_redis(eval).await
+    }
+
+    /// Asks Redis, if there are leases and Redis is not resting. No answer in time is none.
+    async fn ask_redis<T: redis::FromRedisValue>(&self, command: redis::Cmd) -> Option<T> {
+        if self.realization == Realization::Pure || !self.leases.may_ask(self.now()) {
+            return None;
+        }
+        let patience = self.leases.patience;
+        let connecting = self.leases.connection(&self.cloud);
+        let asking = async {
+            let mut redis = connecting.await?.within(patience);
+            command.query_async(&mut redis).await.ok()
+        };
+        let answer = tokio::time::timeout(patience, asking).await.ok().flatten();
+        self.leases.was_answered(answer.is_some(), self.now());
+        answer
     }
 }
 
 /// The keys of a booking's seats.
-pub(crate) fn lease_keys(lines: &[Line]) -> Vec<(String, String)> {
+fn lease_keys(lines: &[Line]) -> Vec<(String, String)> {
     lines
         .iter()
         .filter(|line| line.fence.is_some())
         .map(|line| (line.block_id.clone(), line.seat.clone()))
         .collect()
+}
+
+/// The way to Redis: one connection, and a circuit breaker before it.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    pub patience: Duration,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Until when there are no lease calls, after one that failed.
+    rests_until: Option<Millis>,
+    connecting: Option<Connecting>,
+}
+
+type Connecting = Shared<BoxFuture<'static, Option<RedisConnection>>>;
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self {
+            patience: LEASE_PATIENCE,
+            state: Arc::default(),
+        }
+    }
+}
+
+impl Leases {
+    /// Whether Redis may be asked. After a rest one caller may, and the others when it was answered.
+    fn may_ask(&self, now: Millis) -> bool {
+        let mut state = self.lock();
+        let Some(until) = state.rests_until else {
+            return true;
+        };
+        // A clock that was set back does not make the rest longer.
+        if (until - REST_MS..until).contains(&now) {
+            return false;
+        }
+        state.rests_until = Some(now + REST_MS);
+        true
+    }
+
+    fn was_answered(&self, answered: bool, now: Millis) {
+        self.lock().rests_until = (!answered).then_some(now + REST_MS);
+    }
+
+    /// The connection, once there is one. All who wait share one attempt, and it goes on when they give up.
+    fn connection(&self, cloud: &Cloud) -> Connecting {
+        let mut state = self.lock();
+        let failed = |it: &Connecting| it.peek().is_some_and(Option::is_none);
+        if let Some(connecting) = state.connecting.as_ref().filter(|it| !failed(it)) {
+            return connecting.clone();
+        }
+        let cloud = cloud.clone();
+        let attempt = tokio::spawn(async move { cloud.redis().await.ok() });
+        let connecting = attempt.map(|ended| ended.ok().flatten()).boxed().shared();
+        state.connecting = Some(connecting.clone());
+        connecting
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

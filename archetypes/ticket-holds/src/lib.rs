@@ -7,10 +7,11 @@
 //! [`confirm`], [`expire_hold`] with [`put_back`].
 //! Beyond the documents, each skippable: [`create_event`], [`allowance`], [`extend_hold`],
 //! [`cancel`], [`general_admission`], [`purchase`] with [`sandbox_cards`], [`seat_changes`],
-//! [`api`]. The story that shows it all: [`walkthrough`].
+//! [`section_views`], [`api`], [`bench`]. The story that shows it all: [`walkthrough`].
 
 pub mod allowance;
 pub mod api;
+pub mod bench;
 pub mod cancel;
 pub mod confirm;
 pub mod create_event;
@@ -20,18 +21,20 @@ pub mod extend_hold;
 pub mod general_admission;
 pub mod items;
 pub mod lease;
+mod neighbours;
 pub mod purchase;
 pub mod put_back;
 pub mod reserve;
 pub mod sandbox_cards;
 pub mod seat_changes;
+pub mod section_views;
 pub mod tables;
 pub mod view_seats;
 pub mod walkthrough;
 
 pub use cancel::Cancelling;
 pub use confirm::Confirming;
-pub use create_event::{NewEvent, NewSection, Tickets};
+pub use create_event::{Creation, NewEvent, NewSection, Tickets};
 pub use domain::{BookingState, BookingStatus, NewBooking, Over, Rejection, Rules, Seat};
 pub use expire_hold::Expiry;
 pub use extend_hold::Extension;
@@ -43,6 +46,8 @@ pub use walkthrough::archetype;
 use cloud::{Cloud, CloudError, Millis};
 use create_event::EventCache;
 use domain::BadInput;
+use lease::Leases;
+use std::time::Duration;
 
 /// What says no to a competing reserver first. Both keep the same promises; they differ in price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +64,9 @@ pub struct BoxOffice {
     cloud: Cloud,
     realization: Realization,
     rules: Rules,
-    /// Events never change, so each is read once by a process.
+    /// An event on sale never changes, so each is read once by a process.
     events: EventCache,
+    leases: Leases,
 }
 
 impl BoxOffice {
@@ -76,7 +82,14 @@ impl BoxOffice {
             realization,
             rules,
             events: EventCache::default(),
+            leases: Leases::default(),
         }
+    }
+
+    /// One that waits this long for Redis, [`lease::LEASE_PATIENCE`] unless told.
+    pub fn with_lease_patience(mut self, patience: Duration) -> Self {
+        self.leases.patience = patience;
+        self
     }
 
     /// The cloud it runs on.
@@ -106,6 +119,9 @@ pub enum OfficeError {
     /// No such event.
     #[error("there is no event '{0}'")]
     UnknownEvent(String),
+    /// Its tickets are still being made.
+    #[error("the event '{0}' is not on sale yet")]
+    NotOnSale(String),
     /// No such section.
     #[error("there is no section '{0}'")]
     UnknownSection(String),

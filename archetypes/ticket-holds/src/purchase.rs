@@ -6,13 +6,13 @@
 //! and stays in the sweeper's index until the payment is settled, so whoever dies anywhere leaves
 //! a trace that somebody follows.
 
-use crate::domain::{Amount, BookingState, BookingStatus, Payment, text};
+use crate::domain::{Amount, BadInput, BookingState, BookingStatus, MAX_TEXT, Payment, text};
 use crate::items::booking_key;
 use crate::put_back::KEPT_MS;
 use crate::{BoxOffice, Confirming, Expiry, OfficeError, Over};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Guard, Guarded, Millis};
 use futures::future::BoxFuture;
@@ -59,14 +59,20 @@ impl Purchase {
     }
 }
 
-/// Still a hold with time left, and no other payment for it.
+/// Still a hold with time left, and no other payment for it. A payment that was declined is over: without
+/// that, a late copy of its start would keep the next card away. Not too many were.
 const START_GUARD: &str = "#status = :in_progress AND hold_expires_at > :now \
-     AND (attribute_not_exists(payment_id) OR payment_id = :payment)";
+     AND (attribute_not_exists(payment_id) OR payment_id = :payment) \
+     AND (attribute_not_exists(declined) \
+          OR (NOT contains(declined, :payment) AND size(declined) < :most))";
 const START_UPDATE: &str = "SET payment = :open, payment_id = :payment";
 
 /// A declined card leaves nothing to settle, while the booking is still a hold.
 const DECLINED_GUARD: &str = "#status = :in_progress AND payment_id = :payment";
-const DECLINED_UPDATE: &str = "REMOVE payment, payment_id";
+const DECLINED_UPDATE: &str = "REMOVE payment, payment_id ADD declined :declined";
+
+/// After so many declined cards no further one is asked.
+const MOST_DECLINED: u32 = 10;
 
 /// What was settled is what the booking still asks for: a cancellation in between asks for the
 /// opposite.
@@ -86,10 +92,16 @@ impl BoxOffice {
     ) -> Result<Purchase, OfficeError> {
         text("booking_id", booking_id)?;
         text("payment_id", payment_id)?;
+        cloud::text::id(card, MAX_TEXT).map_err(|why| BadInput::Id { what: "card", why })?;
         let now = self.now();
         let booking = match self.start_payment(booking_id, payment_id).await? {
             Ok(booking) => booking,
             Err(there) if there.payment_id.as_deref() != Some(payment_id) => {
+                let full = there.declined.len() >= MOST_DECLINED as usize;
+                let declined = full || there.declined.contains(payment_id);
+                if there.open_at(now).is_ok() && there.payment_id.is_none() && declined {
+                    return Ok(Purchase::Declined);
+                }
                 let over = there.open_at(now).err();
                 let why = over.unwrap_or(Over::PaymentUnderWay);
                 return Ok(Purchase::Refused(why));
@@ -138,6 +150,7 @@ impl BoxOffice {
             .expression_attribute_values(":now", n(self.now()))
             .expression_attribute_values(":open", s("OPEN"))
             .expression_attribute_values(":payment", s(payment_id))
+            .expression_attribute_values(":most", n(MOST_DECLINED))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match patiently(request).await? {
@@ -158,6 +171,10 @@ impl BoxOffice {
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":in_progress", s("IN_PROGRESS"))
             .expression_attribute_values(":payment", s(payment_id))
+            .expression_attribute_values(
+                ":declined",
+                AttributeValue::Ss(vec![payment_id.to_owned()]),
+            )
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         Ok(match patiently(request).await? {
             Guard::Passed(_) => Purchase::Declined,
@@ -218,16 +235,9 @@ impl BoxOffice {
     }
 
     /// The sweeper of an office that takes cards: ends what is over, and settles what is open.
-    pub async fn sweep(
-        &self,
-        cards: &dyn Cards,
-    ) -> Result<Vec<(String, Result<Expiry, OfficeError>)>, CloudError> {
-        let mut done = Vec::new();
-        for booking_id in self.due_bookings(self.now()).await? {
-            let swept = self.sweep_one(cards, &booking_id).await;
-            done.push((booking_id, swept));
-        }
-        Ok(done)
+    pub async fn sweep(&self, cards: &dyn Cards) -> Vec<(String, Result<Expiry, OfficeError>)> {
+        self.for_each_due(|booking_id| async move { self.sweep_one(cards, &booking_id).await })
+            .await
     }
 
     async fn sweep_one(&self, cards: &dyn Cards, booking_id: &str) -> Result<Expiry, OfficeError> {

@@ -12,7 +12,7 @@ use walkthrough::{Action, Calls, Machine, step};
 pub const DUE_SHARDS: u32 = 4;
 
 /// Which key of the due index a booking is under.
-pub(crate) fn due_shard(booking_id: &str) -> String {
+pub fn due_shard(booking_id: &str) -> String {
     format!("due-{}", shard_of(booking_id, DUE_SHARDS))
 }
 
@@ -121,6 +121,11 @@ pub const BOOKINGS: Table = Table {
             "under which the processor knows it",
         ),
         attribute(
+            "declined",
+            "{payment-0000}",
+            "payments whose card was declined: they are over, also when a copy of their start lands late",
+        ),
+        attribute(
             "due_shard",
             "due-2",
             "only while there is something to do: what makes the index sparse",
@@ -165,10 +170,17 @@ pub const ALLOWANCES: Table = Table {
 pub const EVENTS: Table = Table {
     name: "events",
     entity: "the event and its sections",
-    why: "Written once, never changed.",
+    why: "CREATING until all its tickets are there. ON_SALE it never changes again, so each process reads it once.",
     partition: Key::S("event_id"),
     sort: None,
-    indexes: &[],
+    indexes: &[Index {
+        name: "being_created",
+        scope: Scope::Global,
+        partition: Key::S("creating"),
+        sort: Some(Key::N("due_at")),
+        projection: Projection::KeysOnly,
+        why: "Which events miss tickets? An event on sale loses `creating`, so the index holds open work only. One key: few events are created at a time, and each moves once for 99 tickets",
+    }],
     ttl: None,
     stream: None,
     billing: Billing::OnDemand,
@@ -179,6 +191,22 @@ pub const EVENTS: Table = Table {
             "sections",
             "[{A, SEATS 200, 8500}]",
             "name, what it sells, price",
+        ),
+        attribute("status", "CREATING", "CREATING or ON_SALE"),
+        attribute(
+            "tickets_made",
+            "396",
+            "how many of its tickets are there: where the next pass goes on",
+        ),
+        attribute(
+            "creating",
+            "creating",
+            "only while tickets are missing: what makes the index sparse",
+        ),
+        attribute(
+            "due_at",
+            "1767225601000",
+            "epoch ms: when the next pass may be made; only while tickets are missing",
         ),
     ],
 };
@@ -214,20 +242,30 @@ pub const ACTIONS: &[Action] = &[
         name: "create event",
         entities: &["TicketInventoryState"],
         abstract_layer: "create target, insert/create inventory (beyond the documents)",
-        concrete_layer: "PutItem on events, then transactions of up to 100 Puts on tickets, each if attribute_not_exists",
-        calls: &[Calls {
-            when: "any",
-            sequence: &[
-                "PutItem events if",
-                "TransactWriteItems [Put tickets if, Put tickets if *] *",
-            ],
-        }],
+        concrete_layer: "PutItem on events as CREATING; then transactions, each of up to 99 Puts on tickets if attribute_not_exists and of the event's count of them; the last one says ON_SALE. A pass makes at most 396 tickets of a section, and a sweeper makes the next pass a second later",
+        calls: &[
+            Calls {
+                when: "a small one",
+                sequence: &[
+                    "PutItem events if",
+                    "TransactWriteItems [Update events if, Put tickets if *]",
+                ],
+            },
+            Calls {
+                when: "a pass of the sweeper",
+                sequence: &[
+                    "Query events/being_created",
+                    "GetItem events",
+                    "TransactWriteItems [Update events if, Put tickets if *]",
+                ],
+            },
+        ],
     },
     Action {
         name: "reserve seat",
         entities: &["TicketHoldState", "TicketInventoryState", "BookingState"],
         abstract_layer: "state transition, guarded exclusive hold; with leases: temporary lease + workflow create",
-        concrete_layer: "one transaction: ticket AVAILABLE or expired → HELD with booking_id, hold_expires_at and the next fence; Put booking IN_PROGRESS; count it for the user. With leases: SET NX PX for each seat first, in one script",
+        concrete_layer: "one transaction: ticket AVAILABLE or expired → HELD with booking_id, hold_expires_at and the next fence; Put booking IN_PROGRESS; count it for the user. With leases: a short one of each seat first, in one script; after the commit they are made as long as the hold",
         calls: &[
             Calls {
                 when: "pure",
@@ -235,7 +273,12 @@ pub const ACTIONS: &[Action] = &[
             },
             Calls {
                 when: "leased",
-                sequence: &["EVAL ticket:{seat}", READ_FOR_HOLD, HOLD],
+                sequence: &[
+                    "EVAL ticket:{seat}",
+                    READ_FOR_HOLD,
+                    HOLD,
+                    "EVAL ticket:{seat}",
+                ],
             },
         ],
     },
@@ -290,11 +333,17 @@ pub const ACTIONS: &[Action] = &[
         name: "confirm purchase",
         entities: &["BookingState", "TicketInventoryState"],
         abstract_layer: "state transition, guarded confirm/commit",
-        concrete_layer: "one transaction: booking IN_PROGRESS → CONFIRMED if hold_expires_at > now; each ticket HELD → SOLD if booking_id and fence are the booking's. With leases: the same; the lease is left to expire",
-        calls: &[Calls {
-            when: "any",
-            sequence: &["GetItem bookings", SELL],
-        }],
+        concrete_layer: "one transaction: booking IN_PROGRESS → CONFIRMED if hold_expires_at > now; each ticket HELD → SOLD if booking_id and fence are the booking's. With leases: the same, and after it the leases say that the seats are sold",
+        calls: &[
+            Calls {
+                when: "pure",
+                sequence: &["GetItem bookings", SELL],
+            },
+            Calls {
+                when: "leased",
+                sequence: &["GetItem bookings", SELL, "EVAL ticket:{seat}"],
+            },
+        ],
     },
     Action {
         name: "release stale hold",
@@ -325,7 +374,7 @@ pub const ACTIONS: &[Action] = &[
         name: "extend hold",
         entities: &["TicketHoldState", "BookingState"],
         abstract_layer: "state transition, guarded renewal of a lease (beyond the documents)",
-        concrete_layer: "one transaction: hold_expires_at later on booking and tickets, if there is time left and it was never extended. With leases: compare-and-PEXPIRE after it",
+        concrete_layer: "one transaction: hold_expires_at later on booking and tickets, if there is time left and it was never extended. With leases: they are lengthened after it, by compare-and-set",
         calls: &[
             Calls {
                 when: "pure",
@@ -341,7 +390,7 @@ pub const ACTIONS: &[Action] = &[
         name: "cancel booking",
         entities: &["BookingState", "TicketInventoryState"],
         abstract_layer: "state transition, release (beyond the documents)",
-        concrete_layer: "one transaction: booking → CANCELLED; its tickets, held or sold, → AVAILABLE. With leases: compare-and-delete after it",
+        concrete_layer: "one transaction: booking → CANCELLED; its tickets, held or sold, → AVAILABLE. With leases: compare-and-delete before it and after it",
         calls: &[
             Calls {
                 when: "pure",
@@ -356,6 +405,7 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &[
                     "GetItem bookings",
                     "BatchGetItem [Get tickets *]",
+                    "EVAL ticket:{seat}",
                     "TransactWriteItems [Update bookings if, Update allowances, Update tickets if *]",
                     "EVAL ticket:{seat}",
                 ],

@@ -16,7 +16,7 @@ use ticket_holds::general_admission::AdmissionShard;
 use ticket_holds::purchase::Cards;
 use ticket_holds::sandbox_cards::SandboxCards;
 use ticket_holds::{
-    BookingState, BookingStatus, BoxOffice, Cancelling, Confirming, Expiry, Extension,
+    BookingState, BookingStatus, BoxOffice, Cancelling, Confirming, Creation, Expiry, Extension,
     NewAdmissions, NewBooking, NewEvent, NewSection, Over, Purchase, Realization, Rejection,
     Reserved, Seat, Tickets,
 };
@@ -85,17 +85,36 @@ pub async fn open_alone(realization: Realization) -> Venue {
 async fn open_on(cloud: Cloud, realization: Realization) -> Venue {
     let tables = ticket_holds::tables::TABLES;
     cloud.create_tables(tables).await.unwrap();
-    let office = BoxOffice::new(cloud.clone(), realization);
+    let office = patient(BoxOffice::new(cloud.clone(), realization));
     let event_id = cloud.ids().next("event");
-    office.create_event(&event(&event_id)).await.unwrap();
+    let created = office.create_event(&event(&event_id)).await.unwrap();
+    assert_eq!(created, Creation::OnSale);
     let later = Clock::manual(cloud.now() + HOLD_MS + 1);
+    let late = patient(BoxOffice::new(cloud.with_clock(later), realization));
+    // Both have seen the event: from now on no call asks for it.
+    late.event(&event_id).await.unwrap();
     Venue {
-        late: BoxOffice::new(cloud.with_clock(later), realization),
+        late,
         office,
         cards: SandboxCards::new(cloud),
         event_id,
         realization,
     }
+}
+
+/// The same office, which waits for a lease however long a test holds the call.
+pub fn patient(office: BoxOffice) -> BoxOffice {
+    office.with_lease_patience(Duration::from_secs(5))
+}
+
+/// Makes all tickets of an event, as many passes as that takes.
+pub async fn create(office: &BoxOffice, event: &NewEvent) -> usize {
+    let mut passes = 1;
+    while office.create_event(event).await.unwrap() != Creation::OnSale {
+        office.cloud().clock().advance(Duration::from_secs(1));
+        passes += 1;
+    }
+    passes
 }
 
 /// A venue where Alice holds seat 1.
