@@ -11,7 +11,7 @@ use cloud::item::pause;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancelling {
     /// This call cancelled it.
-    Cancelled(BookingState),
+    Cancelled(Box<BookingState>),
     /// It had ended before, this way.
     Over(BookingStatus),
 }
@@ -42,13 +42,13 @@ impl BoxOffice {
                     // And after it: the reservation, sent again, may have taken one in between.
                     self.release_leases(&booking).await;
                     let paid = booking.payment.is_some();
-                    return Ok(Cancelling::Cancelled(BookingState {
+                    return Ok(Cancelling::Cancelled(Box::new(BookingState {
                         status: BookingStatus::Cancelled,
                         payment: paid.then_some(Payment::Open),
                         due_shard: paid.then(|| due_shard(booking_id)),
                         due_at: paid.then(|| self.now()),
                         ..booking
-                    }));
+                    })));
                 }
                 Ok(false) => {}
                 Err(CloudError::Conflict(_)) => pause(attempt).await,

@@ -35,15 +35,13 @@ pub const fn archetype() -> Archetype {
     }
 }
 
-/// An on-sale, for each hold: nine who come too late, two looks at a section, a quarter of the holds
-/// given up.
+/// An on-sale, for each hold: nine who come too late, a quarter of the holds given up. Looks at sections are
+/// not in it: a server reads a section once a second, however many look.
 const WORKLOAD: Workload = Workload {
     unit: "holds",
     mix: &[
         share("reserve seat", 1.0).when("pure"),
         share("reject competing reserver", 9.0).when("pure"),
-        share("view seat availability", 2.0).when("a section"),
-        share("view seat-map changes", 10.0),
         share("confirm purchase", 0.75).when("pure"),
         share("release stale hold", 0.25).when("pure"),
     ],
