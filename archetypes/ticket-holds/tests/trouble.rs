@@ -48,7 +48,7 @@ in_both_realizations!(
 
 // With leases every call is made that is made without them, and more.
 chaos::on_each! {
-    [leased_only: Realization::Leased] {
+    [leased_only: ticket_holds::Realization::Leased] {
         work_that_began_is_finished_whenever_its_client_hangs_up,
         a_late_copy_of_a_purchase_changes_nothing,
         a_late_copy_of_the_end_of_a_purchase_changes_nothing,
@@ -62,7 +62,7 @@ chaos::on_each! {
 
 // No lease is asked here.
 chaos::on_each! {
-    [pure_only: Realization::Pure] {
+    [pure_only: ticket_holds::Realization::Pure] {
         a_creation_meets_every_trouble,
         admissions_meet_every_trouble_and_are_held_once,
         a_stuck_event_keeps_no_other_from_being_created,
