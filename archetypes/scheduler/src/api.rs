@@ -2,10 +2,12 @@
 //!
 //! `app` returns the router and the tests call it. Times are epoch milliseconds. Refusals are those
 //! of `serving`. Ids are made by the client: only so can it ask again when no answer came.
+//! The tenant in the path stands for whom an authentication would have found: a job of another tenant is
+//! not found. `/redrive` belongs to the operator.
 
 use crate::change_job::Change;
 use crate::create_job::NewJob;
-use crate::domain::{ExecutionState, JobDefinitionState};
+use crate::domain::{ExecutionState, JobDefinitionState, job_id};
 use crate::redrive::Redriven;
 use crate::schedule::Schedule;
 use crate::service::{BuiltIn, Settings, run_until};
@@ -17,7 +19,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use cloud::{Cloud, Millis};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serving::{Body, Refusal, body, interrupted, listen, listen_arg, with_fallbacks};
 use std::future::Future;
 use std::sync::Arc;
@@ -30,13 +32,13 @@ const MOST: usize = 1_000;
 /// The router.
 pub fn app(scheduler: Scheduler) -> Router {
     let router = Router::new()
-        .route("/jobs", post(create).get(list))
-        .route("/jobs/{id}", get(view))
-        .route("/jobs/{id}/executions", get(executions))
-        .route("/jobs/{id}/cancel", post(cancel))
-        .route("/jobs/{id}/pause", post(pause))
-        .route("/jobs/{id}/resume", post(resume))
-        .route("/jobs/{id}/reschedule", post(reschedule))
+        .route("/tenants/{tenant}/jobs", post(create).get(list))
+        .route("/tenants/{tenant}/jobs/{job}", get(view))
+        .route("/tenants/{tenant}/jobs/{job}/executions", get(executions))
+        .route("/tenants/{tenant}/jobs/{job}/cancel", post(cancel))
+        .route("/tenants/{tenant}/jobs/{job}/pause", post(pause))
+        .route("/tenants/{tenant}/jobs/{job}/resume", post(resume))
+        .route("/tenants/{tenant}/jobs/{job}/reschedule", post(reschedule))
         .route("/redrive", post(redrive))
         .with_state(scheduler);
     with_fallbacks(router)
@@ -57,34 +59,47 @@ impl From<SchedulerError> for Refusal {
     }
 }
 
+/// A tenant and the name of its job, as the path says: the id that they make is that tenant's alone.
+type Named = Path<(String, String)>;
+
+fn id_of(Path((tenant, name)): &Named) -> Result<String, Refusal> {
+    Ok(job_id(tenant, name).map_err(SchedulerError::from)?)
+}
+
 async fn create(
     State(scheduler): State<Scheduler>,
+    Path(tenant_id): Path<String>,
     given: Body<NewJob>,
 ) -> Result<(StatusCode, Json<JobDefinitionState>), Refusal> {
-    let job = scheduler.create_job(body(given)?).await?;
+    let new = NewJob {
+        tenant_id,
+        ..body(given)?
+    };
+    let job = scheduler.create_job(new).await?;
     Ok((StatusCode::CREATED, Json(job)))
 }
 
-async fn view(
-    State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
-) -> Result<Json<JobDefinitionState>, Refusal> {
-    Ok(Json(scheduler.known_job(&id).await?))
+async fn view(State(scheduler): State<Scheduler>, named: Named) -> Result<Json<Shown>, Refusal> {
+    let job = scheduler.known_job(&id_of(&named)?).await?;
+    let parameters = scheduler.read_parameters(&job).await?;
+    Ok(Json(Shown { job, parameters }))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    tenant: String,
-    most: Option<usize>,
+/// A job with what its handler is told.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    job: JobDefinitionState,
+    parameters: String,
 }
 
 async fn list(
     State(scheduler): State<Scheduler>,
-    Query(query): Query<ListQuery>,
+    Path(tenant): Path<String>,
+    Query(query): Query<Most>,
 ) -> Result<Json<Vec<JobDefinitionState>>, Refusal> {
     let most = query.most.unwrap_or(MOST).clamp(1, MOST);
-    Ok(Json(scheduler.jobs_of(&query.tenant, most).await?))
+    Ok(Json(scheduler.jobs_of(&tenant, most).await?))
 }
 
 #[derive(Deserialize)]
@@ -95,9 +110,10 @@ struct Most {
 
 async fn executions(
     State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
+    named: Named,
     Query(query): Query<Most>,
 ) -> Result<Json<Vec<ExecutionState>>, Refusal> {
+    let id = id_of(&named)?;
     scheduler.known_job(&id).await?;
     let most = query.most.unwrap_or(100).clamp(1, MOST);
     Ok(Json(scheduler.executions_of(&id, most).await?))
@@ -111,36 +127,37 @@ struct ChangeBody {
 
 async fn changed(
     scheduler: &Scheduler,
-    job_id: &str,
+    named: &Named,
     change: Change,
     change_id: &str,
 ) -> Result<Json<JobDefinitionState>, Refusal> {
-    let job = scheduler.change_job(job_id, &change, change_id).await?;
+    let job_id = id_of(named)?;
+    let job = scheduler.change_job(&job_id, &change, change_id).await?;
     Ok(Json(job))
 }
 
 async fn cancel(
     State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
+    named: Named,
     given: Body<ChangeBody>,
 ) -> Result<Json<JobDefinitionState>, Refusal> {
-    changed(&scheduler, &id, Change::Cancel, &body(given)?.change_id).await
+    changed(&scheduler, &named, Change::Cancel, &body(given)?.change_id).await
 }
 
 async fn pause(
     State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
+    named: Named,
     given: Body<ChangeBody>,
 ) -> Result<Json<JobDefinitionState>, Refusal> {
-    changed(&scheduler, &id, Change::Pause, &body(given)?.change_id).await
+    changed(&scheduler, &named, Change::Pause, &body(given)?.change_id).await
 }
 
 async fn resume(
     State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
+    named: Named,
     given: Body<ChangeBody>,
 ) -> Result<Json<JobDefinitionState>, Refusal> {
-    changed(&scheduler, &id, Change::Resume, &body(given)?.change_id).await
+    changed(&scheduler, &named, Change::Resume, &body(given)?.change_id).await
 }
 
 #[derive(Deserialize)]
@@ -152,12 +169,12 @@ struct RescheduleBody {
 
 async fn reschedule(
     State(scheduler): State<Scheduler>,
-    Path(id): Path<String>,
+    named: Named,
     given: Body<RescheduleBody>,
 ) -> Result<Json<JobDefinitionState>, Refusal> {
     let given = body(given)?;
     let change = Change::Reschedule(given.schedule);
-    changed(&scheduler, &id, change, &given.change_id).await
+    changed(&scheduler, &named, change, &given.change_id).await
 }
 
 async fn redrive(
@@ -165,7 +182,7 @@ async fn redrive(
     given: Body<Most>,
 ) -> Result<Json<Vec<Redriven>>, Refusal> {
     let most = body(given)?.most.unwrap_or(100).clamp(1, MOST);
-    Ok(Json(scheduler.redrive(most).await?))
+    Ok(Json(scheduler.redrive(most).await))
 }
 
 /// The `serve` command.

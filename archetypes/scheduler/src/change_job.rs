@@ -3,24 +3,38 @@
 //! Each of them moves `schedule_version` on the job. Executions carry the version they were planned
 //! under, and a first attempt begins only if it is still the job's: so none of these has to find
 //! and write the executions that it calls off, however many are on their way. Whoever meets one
-//! later, scanner or worker, marks it CANCELLED.
+//! later, scanner or worker, marks it CANCELLED. Two runs are looked at all the same: the one that waits for its
+//! turn, and the only one of a job that fires once.
 
-use crate::domain::{JobDefinitionState, JobStatus, text};
-use crate::items::execution_id;
+use crate::domain::{ExecutionStatus, JobDefinitionState, JobStatus, aside, text};
+use crate::items::{execution_id, expires_at, key, status};
 use crate::schedule::Schedule;
 use crate::{ATTEMPTS, Scheduler, SchedulerError};
-use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem, Update};
 use cloud::item::{n, pause, s, to_item};
-use cloud::{CloudError, Guard, Guarded, Millis, Transaction};
+use cloud::{CloudError, Millis, Transaction};
 
-/// Nobody has changed the plan since it was read.
-const GUARD: &str = "schedule_version = :seen";
+/// The plan is as it was read, and so is who waits. A dispatch of the last fire time leaves the version as
+/// it is, and moves the status.
+const GUARD: &str = "schedule_version = :seen AND #status = :was \
+     AND attribute_not_exists(waiting_execution)";
+const WAITED_GUARD: &str = "schedule_version = :seen AND #status = :was \
+     AND waiting_execution = :waiting";
 
-const STOP: &str = "SET #status = :to, schedule_version = :version, change_id = :change \
-     REMOVE next_fire_time";
+const STOP: &str = "SET #status = :to, schedule_version = :version, change_id = :change, \
+     change_kind = :kind, anchor = :anchor, #schedule = :schedule \
+     REMOVE next_fire_time, waiting_execution";
 const GO_ON: &str = "SET #status = :to, schedule_version = :version, change_id = :change, \
-     anchor = :anchor, next_fire_time = :next, #schedule = :schedule";
-const LATER: &str = "SET schedule_version = :version, change_id = :change, #schedule = :schedule";
+     change_kind = :kind, anchor = :anchor, #schedule = :schedule, next_fire_time = :next \
+     REMOVE waiting_execution";
+
+/// The one run of a job that fires once has not begun. Between reading that and writing, it may.
+const NOT_BEGUN: &str = "attempt = :none AND #status IN (:pending, :enqueued)";
+
+/// Who waits for its turn belongs to the old plan. Left waiting, it would take a turn of the new one.
+const WAITS: &str = "#status = :waiting";
+const CALL_OFF: &str = "SET #status = :cancelled, reason = :why, completed_at = :now, \
+     expires_at = :expires";
 
 /// A change of plan. Each carries an id that its maker gave it: sent again, it is not made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +58,15 @@ impl Change {
             Self::Reschedule(_) => "rescheduled",
         }
     }
+
+    /// Whether this is the last change that was made of the job.
+    fn is_made(&self, job: &JobDefinitionState) -> bool {
+        let same = job.change_kind.as_deref() == Some(self.participle());
+        same && match self {
+            Self::Reschedule(schedule) => job.schedule == *schedule,
+            _ => true,
+        }
+    }
 }
 
 impl Scheduler {
@@ -55,27 +78,35 @@ impl Scheduler {
         change_id: &str,
     ) -> Result<JobDefinitionState, SchedulerError> {
         text("change_id", change_id)?;
-        if let Change::Reschedule(schedule) = change {
-            schedule.validate(self.now())?;
+        let now = self.now();
+        if let Change::Reschedule(schedule) = change.clone() {
+            aside(move || schedule.validate(now)).await??;
         }
         // A time at which it has run, by a clock that is ahead of ours.
         let mut taken = None;
         for attempt in 0..ATTEMPTS {
             let seen = self.known_job(job_id).await?;
             if seen.change_id.as_deref() == Some(change_id) {
-                return self.changed(seen).await;
+                return match change.is_made(&seen) {
+                    true => Ok(self.changed(seen).await),
+                    false => Err(SchedulerError::IdTaken(change_id.to_owned())),
+                };
             }
-            let Some(mut job) = planned(&seen, change, change_id, self.now())? else {
+            let (before, change, id, now) = (
+                seen.clone(),
+                change.clone(),
+                change_id.to_owned(),
+                self.now(),
+            );
+            let planned = aside(move || planned(&before, &change, &id, now, taken)).await??;
+            let Some(job) = planned else {
                 return Ok(seen);
             };
-            if let Some(taken) = taken.filter(|taken| job.next_fire_time <= Some(*taken)) {
-                let later = job.schedule.next_after(job.anchor, taken);
-                job.next_fire_time = Some(later.ok_or(SchedulerError::AlreadyRan)?);
-            }
-            match self.commit_change(&seen, &job).await {
-                Ok(Committed::Yes) => return self.changed(job).await,
+            match self.commit_change(&seen, &job, now).await {
+                Ok(Committed::Yes) => return Ok(self.changed(job).await),
                 Ok(Committed::Changed) => {}
                 Ok(Committed::Taken) => taken = job.next_fire_time,
+                Ok(Committed::Begun) => return Err(not_now(&seen, "paused")),
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 Err(fault) => return Err(fault.into()),
             }
@@ -84,75 +115,122 @@ impl Scheduler {
     }
 
     /// The plan is made; what falls inside the lookahead enqueues itself, as at creation.
-    async fn changed(&self, job: JobDefinitionState) -> Result<JobDefinitionState, SchedulerError> {
+    async fn changed(&self, job: JobDefinitionState) -> JobDefinitionState {
         if let Some(fire) = job.next_fire_time {
-            self.enqueue_ahead(&execution_id(fire, &job.job_id)).await?;
+            self.enqueue_ahead(&execution_id(fire, &job.job_id)).await;
         }
-        Ok(job)
+        job
     }
 
     async fn commit_change(
         &self,
         seen: &JobDefinitionState,
         job: &JobDefinitionState,
+        now: Millis,
     ) -> Result<Committed, CloudError> {
-        let id = job.change_id.clone().unwrap_or_default();
-        let Some(next) = job.next_fire_time else {
-            let update = self
-                .dynamodb()
-                .update_item()
-                .table_name(self.table("jobs"))
-                .key("job_id", s(&job.job_id))
-                .condition_expression(GUARD)
-                .expression_attribute_values(":seen", n(seen.schedule_version))
-                .expression_attribute_values(":version", n(job.schedule_version))
-                .expression_attribute_values(":change", s(id))
-                .return_values_on_condition_check_failure(
-                    ReturnValuesOnConditionCheckFailure::AllOld,
-                );
-            let update = if job.status == seen.status {
-                update
-                    .update_expression(LATER)
-                    .expression_attribute_names("#schedule", "schedule")
-                    .expression_attribute_values(":schedule", schedule(job)?)
-            } else {
-                update
-                    .update_expression(STOP)
-                    .expression_attribute_names("#status", "status")
-                    .expression_attribute_values(":to", s(word(job.status)))
-            };
-            return match update.send().await.guarded()? {
-                Guard::Passed(_) => Ok(Committed::Yes),
-                Guard::Failed(_) => Ok(Committed::Changed),
-            };
-        };
         let plan = Update::builder()
             .table_name(self.table("jobs"))
             .key("job_id", s(&job.job_id))
-            .update_expression(GO_ON)
-            .condition_expression(GUARD)
             .expression_attribute_names("#status", "status")
             .expression_attribute_names("#schedule", "schedule")
             .expression_attribute_values(":seen", n(seen.schedule_version))
+            .expression_attribute_values(":was", s(word(seen.status)))
             .expression_attribute_values(":version", n(job.schedule_version))
-            .expression_attribute_values(":change", s(id))
+            .expression_attribute_values(":change", s(job.change_id.clone().unwrap_or_default()))
+            .expression_attribute_values(":kind", s(job.change_kind.clone().unwrap_or_default()))
             .expression_attribute_values(":to", s(word(job.status)))
             .expression_attribute_values(":anchor", n(job.anchor))
-            .expression_attribute_values(":next", n(next))
-            .expression_attribute_values(":schedule", schedule(job)?)
-            .build()
-            .map_err(CloudError::bug)?;
-        let items = vec![
-            TransactWriteItem::builder().update(plan).build(),
-            self.materialize(job, next)?,
-        ];
-        match self.cloud.transact(&["job", "next"], items).await? {
-            Transaction::Committed(_) => Ok(Committed::Yes),
-            Transaction::Cancelled(cancelled) => match cancelled.failed("job") {
-                Some(_) => Ok(Committed::Changed),
-                None => Ok(Committed::Taken),
-            },
+            .expression_attribute_values(":schedule", AttributeValue::M(to_item(&job.schedule)?));
+        let plan = match &seen.waiting_execution {
+            None => plan.condition_expression(GUARD),
+            Some(waiting) => plan
+                .condition_expression(WAITED_GUARD)
+                .expression_attribute_values(":waiting", s(waiting)),
+        };
+        let plan = match job.next_fire_time {
+            None => plan.update_expression(STOP),
+            Some(next) => plan
+                .update_expression(GO_ON)
+                .expression_attribute_values(":next", n(next)),
+        };
+        let part = TransactWriteItem::builder;
+        let plan = plan.build().map_err(CloudError::bug)?;
+        let mut names = vec!["job"];
+        let mut items = vec![part().update(plan).build()];
+        if let Some(next) = job.next_fire_time {
+            names.push("next");
+            items.push(self.materialize(job, next)?);
         }
+        let waiting = seen.waiting_execution.as_ref();
+        if let Some(waiting) = waiting {
+            names.push("waiting");
+            items.push(part().update(self.call_off_waiting(waiting, now)?).build());
+        }
+        if let Some(only) = only_run(seen, job)
+            && waiting != Some(&only)
+        {
+            names.push("begun");
+            items.push(part().condition_check(self.not_begun(&only)?).build());
+        }
+        match self.cloud.transact(&names, items).await? {
+            Transaction::Committed(_) => Ok(Committed::Yes),
+            // A conflict may hide that the job has changed too.
+            Transaction::Cancelled(cancelled) if !cancelled.is_whole() => Ok(Committed::Changed),
+            Transaction::Cancelled(cancelled) => {
+                let failed = |name| cancelled.failed(name).is_some();
+                Ok(match (failed("job"), failed("next"), failed("begun")) {
+                    (false, true, _) => Committed::Taken,
+                    (false, _, true) => Committed::Begun,
+                    _ => Committed::Changed,
+                })
+            }
+        }
+    }
+
+    fn call_off_waiting(&self, waiting: &str, now: Millis) -> Result<Update, CloudError> {
+        Update::builder()
+            .table_name(self.table("executions"))
+            .set_key(Some(key(waiting)?))
+            .update_expression(CALL_OFF)
+            .condition_expression(WAITS)
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":waiting", status(ExecutionStatus::Waiting))
+            .expression_attribute_values(":cancelled", status(ExecutionStatus::Cancelled))
+            .expression_attribute_values(":why", s("the plan changed"))
+            .expression_attribute_values(":now", n(now))
+            .expression_attribute_values(":expires", n(expires_at(now)))
+            .build()
+            .map_err(CloudError::bug)
+    }
+
+    fn not_begun(&self, execution_id: &str) -> Result<ConditionCheck, CloudError> {
+        ConditionCheck::builder()
+            .table_name(self.table("executions"))
+            .set_key(Some(key(execution_id)?))
+            .condition_expression(NOT_BEGUN)
+            .expression_attribute_names("#status", "status")
+            .expression_attribute_values(":none", n(0))
+            .expression_attribute_values(":pending", status(ExecutionStatus::Pending))
+            .expression_attribute_values(":enqueued", status(ExecutionStatus::Enqueued))
+            .build()
+            .map_err(CloudError::bug)
+    }
+}
+
+/// The run that a pause must come before: the only one, once it is dispatched.
+fn only_run(seen: &JobDefinitionState, job: &JobDefinitionState) -> Option<String> {
+    match (seen.status, job.status, &seen.schedule) {
+        (JobStatus::Finished, JobStatus::Paused, Schedule::Once { at }) => {
+            Some(execution_id(*at, &job.job_id))
+        }
+        _ => None,
+    }
+}
+
+fn not_now(seen: &JobDefinitionState, wanted: &'static str) -> SchedulerError {
+    SchedulerError::NotNow {
+        status: seen.status,
+        wanted,
     }
 }
 
@@ -162,6 +240,8 @@ enum Committed {
     Changed,
     /// There is an execution at that time, and it has had its run.
     Taken,
+    /// The one run that there is has begun.
+    Begun,
 }
 
 /// The job as the change makes it; none if there is nothing to change.
@@ -170,17 +250,16 @@ fn planned(
     change: &Change,
     change_id: &str,
     now: Millis,
+    taken: Option<Millis>,
 ) -> Result<Option<JobDefinitionState>, SchedulerError> {
     let mut job = JobDefinitionState {
         schedule_version: seen.schedule_version + 1,
         change_id: Some(change_id.to_owned()),
+        change_kind: Some(change.participle().to_owned()),
         next_fire_time: None,
+        waiting_execution: None,
         ..seen.clone()
     };
-    let refused = Err(SchedulerError::NotNow {
-        status: seen.status,
-        wanted: change.participle(),
-    });
     match (change, seen.status) {
         (Change::Cancel, JobStatus::Cancelled) | (Change::Pause, JobStatus::Paused) => {
             return Ok(None);
@@ -188,16 +267,18 @@ fn planned(
         (Change::Resume, JobStatus::Active) => return Ok(None),
         (Change::Cancel, _) => job.status = JobStatus::Cancelled,
         (Change::Pause, JobStatus::Active) => job.status = JobStatus::Paused,
-        // Its one execution is on its way, and has not begun: its time has not come.
-        (Change::Pause, JobStatus::Finished) if matches!(seen.schedule, Schedule::Once { at } if at > now) =>
-        {
+        // Its one execution is on its way: whether it has begun, the write decides.
+        (Change::Pause, JobStatus::Finished) if matches!(seen.schedule, Schedule::Once { .. }) => {
             job.status = JobStatus::Paused;
         }
         (Change::Resume, JobStatus::Paused) => {
             job.status = JobStatus::Active;
-            // What was once to be, and passed while it was paused, is due now.
-            job.next_fire_time = match &seen.schedule {
-                Schedule::Once { at } => Some((*at).max(now)),
+            // What was once to be, and passed while it was paused, is to be now.
+            if let Schedule::Once { at } = &mut job.schedule {
+                *at = (*at).max(now);
+            }
+            job.next_fire_time = match &job.schedule {
+                Schedule::Once { at } => Some(*at),
                 schedule => schedule.next_after(seen.anchor, now),
             };
         }
@@ -208,17 +289,13 @@ fn planned(
             job.status = JobStatus::Active;
             job.next_fire_time = schedule.first(now);
         }
-        _ => return refused,
+        _ => return Err(not_now(seen, change.participle())),
+    }
+    if let Some(taken) = taken.filter(|taken| job.next_fire_time <= Some(*taken)) {
+        let later = job.schedule.next_after(job.anchor, taken);
+        job.next_fire_time = Some(later.ok_or(SchedulerError::AlreadyRan)?);
     }
     Ok(Some(job))
-}
-
-fn schedule(
-    job: &JobDefinitionState,
-) -> Result<aws_sdk_dynamodb::types::AttributeValue, CloudError> {
-    Ok(aws_sdk_dynamodb::types::AttributeValue::M(to_item(
-        &job.schedule,
-    )?))
 }
 
 fn word(status: JobStatus) -> &'static str {

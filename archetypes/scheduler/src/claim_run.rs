@@ -26,6 +26,8 @@ pub struct Run {
     pub execution: ExecutionState,
     /// Who has it.
     pub owner: String,
+    /// What the handler is told.
+    pub parameters: String,
     /// The message it came with.
     pub message: Message,
 }
@@ -49,7 +51,7 @@ pub enum Claimed {
     },
     /// It was called off.
     CalledOff,
-    /// Another execution of the job runs; this one is skipped.
+    /// Another execution of the job runs, or it is too late; this one is skipped.
     Skipped,
     /// Another execution of the job runs; this one waits for its end.
     Waits,
@@ -85,8 +87,9 @@ const TAKE_PLACE: &str = "SET running_execution = :id";
 
 /// Who was seen running still is: otherwise there is no reason to stand back.
 const RUNNING_GUARD: &str = "running_execution = :running";
-const WAITING_GUARD: &str =
-    "running_execution = :running AND attribute_not_exists(waiting_execution)";
+/// And the plan still has who is to wait: a change of plan calls off who waits, and it might come later.
+const WAITING_GUARD: &str = "running_execution = :running \
+     AND attribute_not_exists(waiting_execution) AND schedule_version = :version";
 const TAKE_TURN: &str = "SET waiting_execution = :id";
 
 impl Scheduler {
@@ -101,7 +104,7 @@ impl Scheduler {
             let Some((job, execution)) = self.read_both(&says.execution_id).await? else {
                 return Ok(Claimed::Echo);
             };
-            let decided = domain::claim(&job, &execution);
+            let decided = domain::decided(domain::claim, &job, &execution, now).await?;
             match decided {
                 Claim::Echo => return Ok(Claimed::Echo),
                 // Nobody has to write to learn that it is too early; the guard is for who thinks it
@@ -116,6 +119,11 @@ impl Scheduler {
                 }
                 _ => {}
             }
+            // Before the claim: a worker that cannot read them takes no lease.
+            let parameters = match decided {
+                Claim::Start => self.read_parameters(&job).await?,
+                _ => String::new(),
+            };
             let (release, written) = self
                 .commit_claim(&job, &execution, &decided, owner, now)
                 .await?;
@@ -140,17 +148,39 @@ impl Scheduler {
                 Err(fault) => return Err(fault.into()),
             }
             return match decided {
-                Claim::Start => self.begun(job, execution, message, owner, now).await,
+                Claim::Start => {
+                    let begun = ExecutionState {
+                        status: ExecutionStatus::InProgress,
+                        attempt: execution.attempt + 1,
+                        lease_owner: Some(owner.to_owned()),
+                        lease_expires_at: Some(now + job.lease_ms),
+                        started_at: execution.started_at.or(Some(now)),
+                        ..execution
+                    };
+                    let run = Run {
+                        job,
+                        execution: begun,
+                        owner: owner.to_owned(),
+                        parameters,
+                        message: message.clone(),
+                    };
+                    self.hide_begun(&run).await;
+                    Ok(Claimed::Run(Box::new(run)))
+                }
                 Claim::Echo | Claim::Busy => Ok(Claimed::Echo),
                 Claim::Skip { .. } => Ok(Claimed::Skipped),
                 Claim::Wait { .. } => Ok(Claimed::Waits),
                 Claim::CallOff => {
-                    self.send_released(&release).await?;
+                    self.send_released(&release).await;
                     Ok(Claimed::CalledOff)
                 }
+                Claim::Missed => {
+                    self.send_released(&release).await;
+                    Ok(Claimed::Skipped)
+                }
                 Claim::GiveUp => {
-                    self.send_released(&release).await?;
-                    self.bury(&execution).await?;
+                    self.send_released(&release).await;
+                    self.hint(self.bury(&execution)).await;
                     Ok(Claimed::GaveUp)
                 }
             };
@@ -158,34 +188,12 @@ impl Scheduler {
         Err(SchedulerError::Contended)
     }
 
-    /// The row says that it is ours; now the message says so too.
-    async fn begun(
-        &self,
-        job: JobDefinitionState,
-        execution: ExecutionState,
-        message: &Message,
-        owner: &str,
-        now: Millis,
-    ) -> Result<Claimed, SchedulerError> {
-        let until = now + job.lease_ms;
-        if job.lease_ms != Millis::from(VISIBILITY_SECONDS) * 1_000 {
-            // The row is the lease. A message that comes back early is told that somebody has it.
-            let _ = self.hide(message, until).await;
+    /// The row says that it is ours; now the message says so too. The row is the lease: a message that comes
+    /// back early is told that somebody has it.
+    async fn hide_begun(&self, run: &Run) {
+        if run.job.lease_ms != Millis::from(VISIBILITY_SECONDS) * 1_000 {
+            self.keep_hidden(run).await;
         }
-        let execution = ExecutionState {
-            status: ExecutionStatus::InProgress,
-            attempt: execution.attempt + 1,
-            lease_owner: Some(owner.to_owned()),
-            lease_expires_at: Some(until),
-            started_at: execution.started_at.or(Some(now)),
-            ..execution
-        };
-        Ok(Claimed::Run(Box::new(Run {
-            job,
-            execution,
-            owner: owner.to_owned(),
-            message: message.clone(),
-        })))
     }
 
     async fn commit_claim(
@@ -237,6 +245,7 @@ impl Scheduler {
                 let why = format!("{running} was running");
                 end(ExecutionStatus::Skipped, &why).update_expression(END)
             }
+            Claim::Missed => end(ExecutionStatus::Skipped, "missed").update_expression(END),
             Claim::GiveUp => end(ExecutionStatus::Failed, "the worker died")
                 .update_expression(GIVE_UP)
                 .expression_attribute_values(":due", n(now + GRACE_MS)),
@@ -262,7 +271,7 @@ impl Scheduler {
                 let waits = matches!(decided, Claim::Wait { .. });
                 items.push(self.stand_back(job, execution, running, waits)?);
             }
-            Claim::CallOff | Claim::GiveUp | Claim::Echo | Claim::Busy => {
+            Claim::CallOff | Claim::Missed | Claim::GiveUp | Claim::Echo | Claim::Busy => {
                 release = self.release(job, execution, now)?;
                 names.extend(&release.names);
                 items.append(&mut release.items);
@@ -333,6 +342,7 @@ impl Scheduler {
                 .update_expression(TAKE_TURN)
                 .condition_expression(WAITING_GUARD)
                 .expression_attribute_values(":running", s(running))
+                .expression_attribute_values(":version", n(execution.schedule_version))
                 .expression_attribute_values(":id", s(&execution.execution_id));
             return Ok(item.update(turn.build().map_err(CloudError::bug)?).build());
         }

@@ -142,7 +142,7 @@ fn submit_args(command: Command) -> Command {
         .arg(
             Arg::new("job")
                 .value_name("JOB_ID")
-                .help("The same id with the same words is no second job; with others it is refused [default: a fresh id]"),
+                .help("Its name among the tenant's jobs. The same with the same words is no second job; with others it is refused [default: a fresh one]"),
         )
         .arg(tenant_arg())
         .arg(
@@ -192,11 +192,21 @@ fn list_args(command: Command) -> Command {
 }
 
 fn watch_args(command: Command) -> Command {
-    server_args(command).arg(job_arg())
+    server_args(command).arg(tenant_arg()).arg(job_arg())
 }
 
 fn change_args(command: Command) -> Command {
-    server_args(command).arg(job_arg())
+    server_args(command).arg(tenant_arg()).arg(job_arg())
+}
+
+/// `/tenants/acme/jobs`, or that of one job, and what follows.
+fn jobs_path(args: &ArgMatches, job: &str, rest: &str) -> String {
+    let tenant = encoded(given(args, "tenant"));
+    let job = match job {
+        "" => String::new(),
+        job => format!("/{}", encoded(job)),
+    };
+    format!("/tenants/{tenant}/jobs{job}{rest}")
 }
 
 fn given<'a>(args: &'a ArgMatches, name: &str) -> &'a str {
@@ -288,7 +298,8 @@ pub async fn submit(args: &ArgMatches) -> Result<String> {
         max_attempts: args.get_one("attempts").copied().unwrap_or(3),
         ..NewJob::new(job_id, given(args, "tenant"), schedule(args))
     };
-    let created = ask(args, "/jobs", Some(serde_json::to_value(job)?)).await?;
+    let path = jobs_path(args, "", "");
+    let created = ask(args, &path, Some(serde_json::to_value(job)?)).await?;
     shown(args, created, |job: JobDefinitionState| {
         let next = job.next_fire_time.map_or("never".to_owned(), time);
         format!("{} fires at {next}\n", job.job_id)
@@ -299,14 +310,13 @@ pub async fn submit(args: &ArgMatches) -> Result<String> {
 pub async fn list(args: &ArgMatches) -> Result<String> {
     let job = given(args, "job");
     if !job.is_empty() {
-        let path = format!("/jobs/{}/executions", encoded(job));
+        let path = jobs_path(args, job, "/executions");
         let found = ask(args, &path, None).await?;
         return shown(args, found, |all: Vec<ExecutionState>| {
             all.iter().map(line).collect()
         });
     }
-    let path = format!("/jobs?tenant={}", encoded(given(args, "tenant")));
-    let found = ask(args, &path, None).await?;
+    let found = ask(args, &jobs_path(args, "", ""), None).await?;
     shown(args, found, |jobs: Vec<JobDefinitionState>| {
         if jobs.is_empty() {
             return format!("no jobs of tenant {}\n", given(args, "tenant"));
@@ -321,12 +331,12 @@ pub async fn list(args: &ArgMatches) -> Result<String> {
 
 /// `watch`: each execution again whenever it changes.
 pub async fn watch(args: &ArgMatches, say: impl Fn(&str) -> Result<()>) -> Result<()> {
-    let job_id = encoded(given(args, "job"));
+    let job_id = given(args, "job");
     let mut known: BTreeMap<String, (ExecutionStatus, u32)> = BTreeMap::new();
     loop {
-        let job = ask(args, &format!("/jobs/{job_id}"), None).await?;
+        let job = ask(args, &jobs_path(args, job_id, ""), None).await?;
         let job: JobDefinitionState = serde_json::from_value(job)?;
-        let path = format!("/jobs/{job_id}/executions?most=20");
+        let path = jobs_path(args, job_id, "/executions?most=20");
         let found = ask(args, &path, None).await?;
         let mut found: Vec<ExecutionState> = serde_json::from_value(found)?;
         found.reverse();
@@ -356,7 +366,7 @@ pub async fn change(args: &ArgMatches, what: &str) -> Result<String> {
     if what == "reschedule" {
         body["schedule"] = serde_json::to_value(schedule(args))?;
     }
-    let path = format!("/jobs/{}/{what}", encoded(given(args, "job")));
+    let path = jobs_path(args, given(args, "job"), &format!("/{what}"));
     let changed = ask(args, &path, Some(body)).await?;
     shown(args, changed, |job: JobDefinitionState| {
         let next = job

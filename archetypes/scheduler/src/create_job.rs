@@ -1,7 +1,7 @@
 //! Create job: the definition and its first execution, together or not at all.
 
-use crate::domain::{JobDefinitionState, JobStatus};
-use crate::items::execution_id;
+use crate::domain::{BadInput, JobDefinitionState, JobStatus, aside, job_id};
+use crate::items::{ParametersState, execution_id};
 use crate::misfire::Misfire;
 use crate::overlap::Overlap;
 use crate::schedule::Schedule;
@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
-    /// Made by the user's client, so that a retry creates nothing twice.
+    /// The job's name among its tenant's jobs, made by the tenant's client: a retry creates nothing twice.
     pub job_id: String,
-    /// Whose job.
+    /// Whose job. Not what a body says: the API knows it from elsewhere.
+    #[serde(skip)]
     pub tenant_id: String,
     /// When it fires.
     pub schedule: Schedule,
@@ -69,9 +70,9 @@ fn default_timeout() -> Millis {
 
 impl NewJob {
     /// A job with the defaults.
-    pub fn new(job_id: impl Into<String>, tenant_id: &str, schedule: Schedule) -> Self {
+    pub fn new(name: impl Into<String>, tenant_id: &str, schedule: Schedule) -> Self {
         Self {
-            job_id: job_id.into(),
+            job_id: name.into(),
             tenant_id: tenant_id.to_owned(),
             schedule,
             kind: default_kind(),
@@ -96,10 +97,10 @@ impl Scheduler {
     pub async fn create_job(&self, new: NewJob) -> Result<JobDefinitionState, SchedulerError> {
         let now = self.now();
         let mut job = JobDefinitionState {
-            job_id: new.job_id,
+            job_id: job_id(&new.tenant_id, &new.job_id)?,
             tenant_id: new.tenant_id,
             kind: new.kind,
-            parameters: new.parameters,
+            parameters_bytes: new.parameters.len(),
             first_schedule: new.schedule.clone(),
             schedule: new.schedule,
             anchor: now,
@@ -115,13 +116,19 @@ impl Scheduler {
             running_execution: None,
             waiting_execution: None,
             change_id: None,
+            change_kind: None,
             created_at: now,
         };
-        job.validate()?;
-        job.next_fire_time = job.schedule.first(now);
-        let job = self.commit_create(job).await?;
+        // A cron expression comes from outside and may take a while.
+        let job = aside(move || {
+            job.validate()?;
+            job.next_fire_time = job.schedule.first(now);
+            Ok::<_, BadInput>(job)
+        })
+        .await??;
+        let job = self.commit_create(job, new.parameters).await?;
         if let Some(fire) = job.next_fire_time {
-            self.enqueue_ahead(&execution_id(fire, &job.job_id)).await?;
+            self.enqueue_ahead(&execution_id(fire, &job.job_id)).await;
         }
         Ok(job)
     }
@@ -129,6 +136,7 @@ impl Scheduler {
     async fn commit_create(
         &self,
         job: JobDefinitionState,
+        parameters: String,
     ) -> Result<JobDefinitionState, SchedulerError> {
         let fire = job.next_fire_time.ok_or(SchedulerError::AlreadyRan)?;
         for attempt in 0..ATTEMPTS {
@@ -141,49 +149,75 @@ impl Scheduler {
                 )
                 .build()
                 .map_err(CloudError::bug)?;
-            let items = vec![
+            let mut items = vec![
                 TransactWriteItem::builder().put(put).build(),
                 self.materialize(&job, fire)?,
             ];
-            let written = self.cloud.transact(&["job", "execution"], items).await;
+            if !parameters.is_empty() {
+                items.push(self.put_parameters(&job, &parameters)?);
+            }
+            let names = ["job", "execution", "parameters"];
+            let written = self.cloud.transact(&names, items).await;
             match written {
                 Ok(Transaction::Committed(_)) => return Ok(job),
                 Ok(Transaction::Cancelled(cancelled)) => match cancelled.failed("job") {
-                    Some(old) => return already_there(job, old.unwrap_or(&Item::new())),
-                    // An execution without its job: nobody wrote that.
-                    None => return Err(SchedulerError::IdTaken(job.job_id)),
+                    Some(old) => {
+                        let there = from_item(old.unwrap_or(&Item::new()))?;
+                        return self.already_there(job, parameters, there).await;
+                    }
+                    // What another creation has written came back, and of the job only a conflict.
+                    None => pause(attempt).await,
                 },
                 Err(CloudError::Conflict(_)) => pause(attempt).await,
                 // Ask by the identity it carried.
                 Err(fault) => match self.read_job(&job.job_id).await? {
-                    Some(there) => return already_there(job, &to_item(&there)?),
+                    Some(there) => return self.already_there(job, parameters, there).await,
                     None => return Err(fault.into()),
                 },
             }
         }
         Err(SchedulerError::Contended)
     }
-}
 
-/// The id is taken. If what stands there was created by the same words, an answer was lost and this
-/// is our own success; if it is another job, the id was used twice.
-fn already_there(
-    wanted: JobDefinitionState,
-    old: &Item,
-) -> Result<JobDefinitionState, SchedulerError> {
-    let there: JobDefinitionState = from_item(old)?;
-    let words = |job: &JobDefinitionState| {
-        (
-            job.tenant_id.clone(),
-            (job.kind.clone(), job.parameters.clone()),
-            job.first_schedule.clone(),
-            (job.overlap, job.misfire, job.catch_up_ms),
-            (job.max_attempts, job.lease_ms, job.timeout_ms),
-        )
-    };
-    if words(&there) == words(&wanted) {
-        Ok(there)
-    } else {
-        Err(SchedulerError::IdTaken(wanted.job_id))
+    fn put_parameters(
+        &self,
+        job: &JobDefinitionState,
+        parameters: &str,
+    ) -> Result<TransactWriteItem, CloudError> {
+        let state = ParametersState {
+            job_id: job.job_id.clone(),
+            parameters: parameters.to_owned(),
+        };
+        let put = Put::builder()
+            .table_name(self.table("parameters"))
+            .set_item(Some(to_item(&state)?))
+            .condition_expression(GUARD)
+            .build()
+            .map_err(CloudError::bug)?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// The id is taken. If what stands there was created by the same words, an answer was lost and this
+    /// is our own success; if it is another job, the id was used twice.
+    async fn already_there(
+        &self,
+        wanted: JobDefinitionState,
+        parameters: String,
+        there: JobDefinitionState,
+    ) -> Result<JobDefinitionState, SchedulerError> {
+        let words = |job: &JobDefinitionState| {
+            (
+                job.tenant_id.clone(),
+                (job.kind.clone(), job.parameters_bytes),
+                job.first_schedule.clone(),
+                (job.overlap, job.misfire, job.catch_up_ms),
+                (job.max_attempts, job.lease_ms, job.timeout_ms),
+            )
+        };
+        if words(&there) == words(&wanted) && self.read_parameters(&there).await? == parameters {
+            Ok(there)
+        } else {
+            Err(SchedulerError::IdTaken(wanted.job_id))
+        }
     }
 }

@@ -4,11 +4,11 @@
 use crate::misfire::{self, Misfire};
 use crate::overlap::{self, Overlap, Place};
 use crate::schedule::Schedule;
-use cloud::Millis;
 use cloud::text::NotAnId;
+use cloud::{CloudError, Millis};
 use serde::{Deserialize, Serialize};
 
-/// The longest id, in characters.
+/// The longest id that a client gives, in bytes.
 pub const MAX_ID: usize = 200;
 /// The longest parameters, in bytes: far from the 400 KB of an item.
 pub const MAX_PARAMETERS: usize = 64 * 1024;
@@ -44,14 +44,14 @@ pub enum JobStatus {
 /// What is to be done, when, and under which rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDefinitionState {
-    /// Identity.
+    /// Identity: `tenant/name`. No tenant can name another one's job.
     pub job_id: String,
     /// Whose job: what fairness is between.
     pub tenant_id: String,
     /// Which handler runs it.
     pub kind: String,
-    /// What the handler is told.
-    pub parameters: String,
+    /// How many bytes the handler is told. They are an item of their own, which no dispatch writes.
+    pub parameters_bytes: usize,
     /// When it fires.
     pub schedule: Schedule,
     /// When it was to fire at first: what a second call to create it is compared with.
@@ -86,6 +86,9 @@ pub struct JobDefinitionState {
     /// The last change of plan, by the id its maker gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change_id: Option<String>,
+    /// Which change that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_kind: Option<String>,
     /// When it was created.
     pub created_at: Millis,
 }
@@ -222,6 +225,8 @@ pub enum Claim {
     CallOff,
     /// The last attempt ended without a word: its worker is dead.
     GiveUp,
+    /// It was dispatched in time, and it is too late to begin.
+    Missed,
     /// Another execution of the job runs, and this one, which has run before, comes back later.
     Busy,
     /// Another execution of the job runs, and the job skips.
@@ -237,7 +242,7 @@ pub enum Claim {
 }
 
 /// Decides what a message for this execution means.
-pub fn claim(job: &JobDefinitionState, execution: &ExecutionState) -> Claim {
+pub fn claim(job: &JobDefinitionState, execution: &ExecutionState, now: Millis) -> Claim {
     match execution.status {
         ExecutionStatus::Enqueued | ExecutionStatus::Retrying | ExecutionStatus::InProgress => {}
         // PENDING too: dispatching it also materializes the next one, so it must come first.
@@ -248,6 +253,9 @@ pub fn claim(job: &JobDefinitionState, execution: &ExecutionState) -> Claim {
     }
     if execution.attempt >= execution.attempt_limit {
         return Claim::GiveUp;
+    }
+    if execution.attempt == 0 && misfire::is_missed(job, execution, now) {
+        return Claim::Missed;
     }
     match overlap::place(job, &execution.execution_id) {
         Place::Free => Claim::Start,
@@ -336,11 +344,9 @@ pub enum BadInput {
 impl JobDefinitionState {
     /// Checks a job that is about to be created.
     pub fn validate(&self) -> Result<(), BadInput> {
-        text("job_id", &self.job_id)?;
-        text("tenant_id", &self.tenant_id)?;
         text("kind", &self.kind)?;
-        if self.parameters.len() > MAX_PARAMETERS {
-            return Err(BadInput::Parameters(self.parameters.len()));
+        if self.parameters_bytes > MAX_PARAMETERS {
+            return Err(BadInput::Parameters(self.parameters_bytes));
         }
         let attempts = i64::from(self.max_attempts);
         range("max_attempts", 1, MAX_ATTEMPTS.into(), attempts)?;
@@ -363,7 +369,48 @@ fn range(what: &'static str, least: i64, most: i64, given: i64) -> Result<(), Ba
     })
 }
 
+/// The id of a tenant's job: `tenant/name`.
+pub fn job_id(tenant_id: &str, name: &str) -> Result<String, BadInput> {
+    text("job_id", name)?;
+    tenant(tenant_id)?;
+    Ok(format!("{tenant_id}/{name}"))
+}
+
+/// Checks the id of a tenant. The first slash of a job's id is where its tenant ends.
+pub fn tenant(tenant_id: &str) -> Result<(), BadInput> {
+    let what = "tenant_id";
+    text(what, tenant_id)?;
+    if tenant_id.contains('/') {
+        let why = NotAnId::Character('/');
+        return Err(BadInput::Id { what, why });
+    }
+    Ok(())
+}
+
 /// Checks an id that a client made.
 pub fn text(what: &'static str, text: &str) -> Result<(), BadInput> {
     cloud::text::id(text, MAX_ID).map_err(|why| BadInput::Id { what, why })
+}
+
+/// Decides about an execution; beside the async workers if its job follows cron: a rare expression takes
+/// milliseconds.
+pub(crate) async fn decided<T: Send + 'static>(
+    decide: fn(&JobDefinitionState, &ExecutionState, Millis) -> T,
+    job: &JobDefinitionState,
+    execution: &ExecutionState,
+    now: Millis,
+) -> Result<T, CloudError> {
+    if !matches!(job.schedule, Schedule::Cron { .. }) {
+        return Ok(decide(job, execution, now));
+    }
+    let (job, execution) = (job.clone(), execution.clone());
+    aside(move || decide(&job, &execution, now)).await
+}
+
+/// Thinks on a thread where thinking holds up nobody.
+pub(crate) async fn aside<T: Send + 'static>(
+    think: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, CloudError> {
+    let thought = tokio::task::spawn_blocking(think).await;
+    thought.map_err(|panicked| CloudError::Other(panicked.to_string()))
 }

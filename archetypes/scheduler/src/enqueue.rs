@@ -6,11 +6,12 @@
 //! The documents send without marking, and so send twice or, beside a window, never.
 
 use crate::domain::{Dispatch, ExecutionState, ExecutionStatus, GRACE_MS, JobDefinitionState};
-use crate::items::{execution_id, expires_at, key, status, watch_lane};
+use crate::items::{execution_id, expires_at, guarded_update, key, status, watch_lane};
+use crate::scan_due::patient;
 use crate::{ATTEMPTS, Scheduler, SchedulerError, domain};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use cloud::item::{from_item, n, pause, s};
-use cloud::{CloudError, Guarded, Millis, Transaction};
+use cloud::{CloudError, Millis, Transaction};
 
 /// What became of dispatching.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +55,13 @@ const AHEAD: usize = 10;
 impl Scheduler {
     /// Dispatches an execution, and what follows it, as far as the lookahead goes. An execution
     /// that lies beyond it is left to the scanner, and so is one for which the queue has no room: a
-    /// tenant that creates jobs by the thousand does not fill it past the others.
-    pub(crate) async fn enqueue_ahead(&self, execution_id: &str) -> Result<(), SchedulerError> {
+    /// tenant that creates jobs by the thousand does not fill it past the others. What cannot be done in
+    /// time is left to the scanner too: the plan stands, whatever SQS does.
+    pub(crate) async fn enqueue_ahead(&self, execution_id: &str) {
+        let _ = patient(self.try_ahead(execution_id)).await;
+    }
+
+    async fn try_ahead(&self, execution_id: &str) -> Result<(), SchedulerError> {
         let mut near = self.inside_lookahead(execution_id);
         if near.is_none() || self.room().await?.due == 0 {
             return Ok(());
@@ -84,7 +90,8 @@ impl Scheduler {
             let Some((job, execution)) = self.read_both(execution_id).await? else {
                 return Ok(Enqueued::Before);
             };
-            let (runs, next) = match domain::dispatch(&job, &execution, now) {
+            let dispatch_it = domain::decided(domain::dispatch, &job, &execution, now).await?;
+            let (runs, next) = match dispatch_it {
                 Dispatch::Enqueue { next } => (true, next),
                 Dispatch::Skip { next } => (false, next),
                 Dispatch::CallOff => {
@@ -119,7 +126,7 @@ impl Scheduler {
             if !runs {
                 return Ok(Enqueued::Skipped { next });
             }
-            self.send(&execution, execution.not_before).await?;
+            self.hint(self.send(&execution, execution.not_before)).await;
             return Ok(Enqueued::Sent { next });
         }
         Err(SchedulerError::Contended)
@@ -128,7 +135,8 @@ impl Scheduler {
     /// Ends an execution that the plan no longer has. If the guard fails, somebody else did, or a
     /// newer plan has put one in its place: either way there is nothing left to do here.
     async fn call_off(&self, execution: &ExecutionState, now: Millis) -> Result<(), CloudError> {
-        self.dynamodb()
+        let call_off = self
+            .dynamodb()
             .update_item()
             .table_name(self.table("executions"))
             .set_key(Some(key(&execution.execution_id)?))
@@ -140,11 +148,8 @@ impl Scheduler {
             .expression_attribute_values(":cancelled", s("CANCELLED"))
             .expression_attribute_values(":why", s("the plan changed"))
             .expression_attribute_values(":now", n(now))
-            .expression_attribute_values(":expires", n(expires_at(now)))
-            .send()
-            .await
-            .guarded()?;
-        Ok(())
+            .expression_attribute_values(":expires", n(expires_at(now)));
+        guarded_update(call_off).await.map(|_| ())
     }
 
     fn inside_lookahead(&self, execution_id: &str) -> Option<String> {
@@ -225,7 +230,8 @@ impl Scheduler {
             });
         }
         match (cancelled.failed("job"), cancelled.failed("next")) {
-            (None, Some(_)) => Ok(Committed::NextTaken),
+            // A conflict may hide that the job has changed too.
+            (None, Some(_)) if cancelled.is_whole() => Ok(Committed::NextTaken),
             _ => Ok(Committed::Changed),
         }
     }

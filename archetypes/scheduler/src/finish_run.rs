@@ -2,14 +2,14 @@
 
 use crate::claim_run::Run;
 use crate::domain::{AfterFailure, ExecutionState, ExecutionStatus, GRACE_MS};
-use crate::items::{expires_at, key, status};
+use crate::items::{dead_lane, expires_at, guarded_update, key, status};
 use crate::overlap::Overlap;
 use crate::{ATTEMPTS, Scheduler, SchedulerError, domain};
 use aws_sdk_dynamodb::types::{
     AttributeValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use cloud::item::{from_item, n, pause, s};
-use cloud::{CloudError, Guard, Guarded, Item, Millis, Transaction};
+use cloud::{CloudError, Guard, Item, Millis, Transaction};
 
 /// What became of a worker's last word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ const GIVE_BACK: &str = "SET #status = :to, not_before = :at, due_at = :due, rea
 /// Only what has failed is buried, and only the failure that was seen: it may have been redriven and
 /// have failed again.
 const BURY_GUARD: &str = "#status = :failed AND attempt = :attempt";
-const BURY: &str = "REMOVE due_shard, due_at";
+const BURY: &str = "SET due_shard = :dead";
 
 /// One way to end an attempt.
 struct Ending {
@@ -57,8 +57,8 @@ impl Scheduler {
             values: vec![(":now", n(now)), (":expires", n(expires_at(now)))],
             for_good: true,
         };
-        let finish = self.end(run, &ending, now).await?;
-        self.delete(&run.message).await?;
+        let finish = Box::pin(self.end(run, &ending, now)).await?;
+        self.hint(self.delete(&run.message)).await;
         Ok(finish)
     }
 
@@ -90,14 +90,14 @@ impl Scheduler {
                 for_good: true,
             },
         };
-        let finish = self.end(run, &ending, now).await?;
+        let finish = Box::pin(self.end(run, &ending, now)).await?;
         if finish == Finish::Done {
             match after {
-                AfterFailure::Retry { at } => self.send(&run.execution, at).await?,
-                AfterFailure::Fail => self.bury(&run.execution).await?,
+                AfterFailure::Retry { at } => self.hint(self.send(&run.execution, at)).await,
+                AfterFailure::Fail => self.hint(self.bury(&run.execution)).await,
             }
         }
-        self.delete(&run.message).await?;
+        self.hint(self.delete(&run.message)).await;
         Ok((finish, after))
     }
 
@@ -116,8 +116,8 @@ impl Scheduler {
             ],
             for_good: false,
         };
-        let finish = self.end(run, &ending, now).await?;
-        self.hide(&run.message, now).await?;
+        let finish = Box::pin(self.end(run, &ending, now)).await?;
+        self.hint(self.hide(&run.message, now)).await;
         Ok(finish)
     }
 
@@ -139,7 +139,7 @@ impl Scheduler {
             for (name, value) in ending.values(run) {
                 update = update.expression_attribute_values(name, value);
             }
-            return match update.send().await.guarded()? {
+            return match guarded_update(update).await? {
                 Guard::Passed(_) => Ok(Finish::Done),
                 Guard::Failed(old) => Ok(ending.refused(run, old.as_ref())?),
             };
@@ -166,7 +166,7 @@ impl Scheduler {
             items.append(&mut release.items);
             match self.cloud.transact(&names, items).await {
                 Ok(Transaction::Committed(_)) => {
-                    self.send_released(&release).await?;
+                    self.send_released(&release).await;
                     return Ok(Finish::Done);
                 }
                 Ok(Transaction::Cancelled(cancelled)) => {
@@ -174,7 +174,7 @@ impl Scheduler {
                     if let Some(old) = cancelled.failed("execution") {
                         let finish = ending.refused(run, old)?;
                         if finish == Finish::Done {
-                            self.send_released(&release).await?;
+                            self.send_released(&release).await;
                         }
                         return Ok(finish);
                     }
@@ -186,11 +186,13 @@ impl Scheduler {
         Err(SchedulerError::Contended)
     }
 
-    /// Puts what has failed into the dead-letter queue, and then takes it off the index. Who dies in
-    /// between leaves it in the index, and the sweeper buries it: twice in the queue, never not.
+    /// Puts what has failed into the dead-letter queue, and then from the lane of what is watched into that of
+    /// the dead, where a redrive finds it though SQS lose the queue. Who dies in between leaves it to the
+    /// sweeper, which buries it: twice in the queue, never not.
     pub async fn bury(&self, execution: &ExecutionState) -> Result<(), CloudError> {
         self.send_dead(execution).await?;
-        self.dynamodb()
+        let bury = self
+            .dynamodb()
             .update_item()
             .table_name(self.table("executions"))
             .set_key(Some(key(&execution.execution_id)?))
@@ -199,10 +201,8 @@ impl Scheduler {
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":failed", status(ExecutionStatus::Failed))
             .expression_attribute_values(":attempt", n(execution.attempt))
-            .send()
-            .await
-            .guarded()?;
-        Ok(())
+            .expression_attribute_values(":dead", s(dead_lane(&execution.job_id)));
+        guarded_update(bury).await.map(|_| ())
     }
 }
 

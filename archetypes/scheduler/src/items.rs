@@ -1,17 +1,20 @@
 //! States as items and items as states, their keys, and the one read that decisions begin with.
 
-use crate::domain::{ExecutionState, ExecutionStatus, JobDefinitionState, MAX_ID};
+use crate::domain::{ExecutionState, ExecutionStatus, JobDefinitionState};
 use crate::tables::SHARDS;
-use crate::{Scheduler, SchedulerError};
+use crate::{ATTEMPTS, Scheduler, SchedulerError};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use chrono::{DateTime, Utc};
-use cloud::item::{from_item, s, shard_of};
-use cloud::{CloudError, Item, Millis};
+use cloud::item::{from_item, pause, s, shard_of};
+use cloud::{CloudError, Guard, Guarded, Item, Millis};
+use serde::{Deserialize, Serialize};
 
 /// How long what has ended is kept: thirty days, in seconds.
 pub const KEPT_SECONDS: i64 = 30 * 86_400;
 
-/// `1767225600000#job-0001`: thirteen digits, so that ids sort by time.
+/// `1767225600000#acme/job-0001`: thirteen digits, so that ids sort by time.
 pub fn execution_id(execution_time: Millis, job_id: &str) -> String {
     format!("{execution_time:013}#{job_id}")
 }
@@ -41,6 +44,11 @@ pub fn watch_lane(job_id: &str) -> String {
     format!("watch-{}", shard_of(job_id, SHARDS))
 }
 
+/// The key under which it shows what has failed and is in the dead-letter queue, as long as SQS keeps it.
+pub fn dead_lane(job_id: &str) -> String {
+    format!("dead-{}", shard_of(job_id, SHARDS))
+}
+
 /// When what ends now may be deleted.
 pub(crate) fn expires_at(now: Millis) -> i64 {
     now / 1_000 + KEPT_SECONDS
@@ -63,6 +71,29 @@ pub(crate) fn status(status: ExecutionStatus) -> AttributeValue {
         .as_ref()
         .and_then(|name| name.as_str())
         .unwrap_or_default())
+}
+
+/// Makes a single guarded write, again while a transaction has its item.
+pub(crate) async fn guarded_update(
+    update: UpdateItemFluentBuilder,
+) -> Result<Guard<UpdateItemOutput>, CloudError> {
+    let mut attempt = 0;
+    loop {
+        match update.clone().send().await.guarded() {
+            Err(CloudError::Conflict(_)) if attempt < ATTEMPTS => pause(attempt).await,
+            written => return written,
+        }
+        attempt += 1;
+    }
+}
+
+/// What the handler of a job is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ParametersState {
+    /// Whose.
+    pub job_id: String,
+    /// What.
+    pub parameters: String,
 }
 
 impl ExecutionState {
@@ -136,10 +167,6 @@ impl Scheduler {
 
     /// One job. Consistent.
     pub async fn read_job(&self, job_id: &str) -> Result<Option<JobDefinitionState>, CloudError> {
-        // No job has such an id, and DynamoDB would call it a wrong request.
-        if cloud::text::id(job_id, MAX_ID).is_err() {
-            return Ok(None);
-        }
         let found = self
             .dynamodb()
             .get_item()
@@ -150,6 +177,25 @@ impl Scheduler {
             .await
             .map_err(CloudError::from)?;
         found.item.map(|item| from_item(&item)).transpose()
+    }
+
+    /// What the handler of a job is told. Written with the job, and never again.
+    pub async fn read_parameters(&self, job: &JobDefinitionState) -> Result<String, CloudError> {
+        if job.parameters_bytes == 0 {
+            return Ok(String::new());
+        }
+        let found = self
+            .dynamodb()
+            .get_item()
+            .table_name(self.table("parameters"))
+            .key("job_id", s(&job.job_id))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        let parameters = found.item.as_ref().map(from_item::<ParametersState>);
+        let missing = || CloudError::Corrupt(format!("'{}' lacks its parameters", job.job_id));
+        Ok(parameters.ok_or_else(missing)??.parameters)
     }
 
     /// A job that must be there.

@@ -4,12 +4,15 @@
 //! the next one is materialized only when this one is dispatched. So the question is asked one
 //! fire time at a time, and the answer says which one comes next. What is outside the catch-up
 //! window is jumped over in one step, however many fire times it held.
+//!
+//! It is asked again when a worker is about to begin: a dispatch may be in time, up to the lookahead before
+//! it, and no worker may come for days.
 
-use crate::domain::JobDefinitionState;
+use crate::domain::{ExecutionState, JobDefinitionState};
 use cloud::Millis;
 use serde::{Deserialize, Serialize};
 
-/// A fire time that is dispatched this late was missed; before, it is only late.
+/// A fire time that is dispatched, or begins, this late was missed; before, it is only late.
 pub const MISSED_AFTER_MS: Millis = 60_000;
 
 /// What to do about fire times that were missed.
@@ -32,6 +35,12 @@ pub struct Fate {
     pub runs: bool,
     /// The fire time after it.
     pub next: Option<Millis>,
+}
+
+/// Whether it was dispatched and is too late to begin: no worker came in time. It counts from when it might
+/// have begun, so that one that waited for its turn is not missed.
+pub fn is_missed(job: &JobDefinitionState, execution: &ExecutionState, now: Millis) -> bool {
+    execution.not_before < now - MISSED_AFTER_MS && !fate(job, execution.execution_time, now).runs
 }
 
 /// Decides about the fire time `fire`, found at `now`.

@@ -66,7 +66,8 @@ const HAND_OVER_GUARD: &str = "running_execution = :me AND waiting_execution = :
 const HAND_OVER: &str = "SET running_execution = :next REMOVE waiting_execution";
 
 const NEXT_GUARD: &str = "#status = :waiting";
-const NEXT: &str = "SET #status = :enqueued, due_shard = :watch, due_at = :due";
+/// Its time is now: it was not missed, it waited.
+const NEXT: &str = "SET #status = :enqueued, not_before = :now, due_shard = :watch, due_at = :due";
 
 /// The parts of a transaction that give a place back, and who gets it.
 #[derive(Default)]
@@ -116,6 +117,7 @@ impl Scheduler {
                 .expression_attribute_values(":waiting", status(ExecutionStatus::Waiting))
                 .expression_attribute_values(":enqueued", status(ExecutionStatus::Enqueued))
                 .expression_attribute_values(":watch", s(watch_lane(&job.job_id)))
+                .expression_attribute_values(":now", n(now))
                 .expression_attribute_values(":due", n(now + GRACE_MS));
             release.names.push("next");
             let starts = starts.build().map_err(CloudError::bug)?;
@@ -126,12 +128,15 @@ impl Scheduler {
     }
 
     /// Sends the message of who was handed the place. If it gets lost, the sweeper sends another.
-    pub(crate) async fn send_released(&self, release: &Release) -> Result<(), CloudError> {
-        if let Some(next) = &release.next
-            && let Some(execution) = self.read_execution(next).await?
-        {
-            self.send(&execution, execution.not_before).await?;
-        }
-        Ok(())
+    pub(crate) async fn send_released(&self, release: &Release) {
+        let send = async {
+            if let Some(next) = &release.next
+                && let Some(execution) = self.read_execution(next).await?
+            {
+                self.send(&execution, execution.not_before).await?;
+            }
+            Ok(())
+        };
+        self.hint(send).await;
     }
 }

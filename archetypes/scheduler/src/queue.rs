@@ -5,6 +5,7 @@
 
 use crate::domain::ExecutionState;
 use crate::items::parts_of;
+use crate::scan_due::patient;
 use crate::{MAX_LOOKAHEAD_MS, Scheduler};
 use anyhow::{Context, Result};
 use aws_sdk_sqs::error::ProvideErrorMetadata;
@@ -171,6 +172,12 @@ pub(crate) fn delay_seconds(time: Millis, now: Millis) -> i32 {
 }
 
 impl Scheduler {
+    /// Tells SQS what the table says already. What SQS does not hear, the sweeper sees to; nobody waits for
+    /// that longer than a moment, and nobody fails by it.
+    pub(crate) async fn hint(&self, told: impl Future<Output = Result<(), CloudError>>) {
+        let _ = patient(told).await;
+    }
+
     /// Puts an execution into the queue, to be delivered at `time`.
     pub(crate) async fn send(
         &self,

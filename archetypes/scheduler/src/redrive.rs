@@ -1,12 +1,14 @@
 //! Redrive: what was given up gets another chance. Beyond the documents.
 
 use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS, JobStatus};
-use crate::items::{key, status, watch_lane};
+use crate::items::{guarded_update, key, status, watch_lane};
 use crate::queue::Message;
+use crate::scan_due::patient;
+use crate::tables::SHARDS;
 use crate::{Scheduler, SchedulerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
-use cloud::{Guard, Guarded, Millis};
+use cloud::{Guard, Millis};
 use serde::Serialize;
 
 /// What became of a dead message.
@@ -25,6 +27,20 @@ pub enum Redriven {
     },
     /// Nobody can read it. It stays where it is.
     Poison,
+    /// Not this time; the same may be asked again.
+    Later {
+        /// Which execution.
+        execution_id: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+fn later(execution_id: String, error: &SchedulerError) -> Redriven {
+    Redriven::Later {
+        execution_id,
+        why: error.to_string(),
+    }
 }
 
 /// It has failed, at this attempt: whoever made it run again before has begun another one or will.
@@ -35,39 +51,69 @@ const AGAIN: &str = "SET #status = :retrying, not_before = :now, due_shard = :wa
      attempt_limit = :limit, sent_by = :redrive REMOVE completed_at, expires_at";
 
 impl Scheduler {
-    /// Makes runnable what is in the dead-letter queue, at most `most` messages of it.
-    pub async fn redrive(&self, most: usize) -> Result<Vec<Redriven>, SchedulerError> {
-        let mut done = Vec::new();
-        while done.len() < most
-            && let Some(message) = self.receive_dead().await?
-        {
-            done.push(self.redrive_one(&message).await?);
+    /// Makes runnable what is in the dead-letter queue, and then what only the table still knows to be dead:
+    /// SQS may lose a queue, and forgets what is older than fourteen days. At most `most`. One that fails or
+    /// hangs does not stop the others.
+    pub async fn redrive(&self, most: usize) -> Vec<Redriven> {
+        let mut done = self.redrive_queue(most).await;
+        let left = most - done.len();
+        if left > 0 {
+            let (mut found, _) = self.lanes::<bool>("dead", 0..SHARDS, Millis::MAX).await;
+            found.truncate(left);
+            let again = async |execution_id: String| self.redrive_one(&execution_id).await;
+            for (execution_id, redriven) in self.each(found, again).await {
+                match redriven {
+                    Ok(true) => done.push(Redriven::Runnable { execution_id }),
+                    // The index is behind, or its job was cancelled.
+                    Ok(false) => {}
+                    Err(error) => done.push(later(execution_id, &error)),
+                }
+            }
         }
-        Ok(done)
+        done
     }
 
-    async fn redrive_one(&self, message: &Message) -> Result<Redriven, SchedulerError> {
+    /// Makes runnable what is in the dead-letter queue.
+    pub async fn redrive_queue(&self, most: usize) -> Vec<Redriven> {
+        let mut done = Vec::new();
+        while done.len() < most
+            && let Ok(Some(message)) = patient(self.receive_dead()).await
+        {
+            done.push(self.redrive_message(&message).await);
+        }
+        done
+    }
+
+    async fn redrive_message(&self, message: &Message) -> Redriven {
         let Some(says) = &message.says else {
-            return Ok(Redriven::Poison);
+            return Redriven::Poison;
         };
         let execution_id = says.execution_id.clone();
-        let now = self.now();
-        let redriven = match self.read_both(&execution_id).await? {
+        match patient(self.redrive_one(&execution_id)).await {
+            Err(error) => later(execution_id, &error),
+            Ok(redriven) => {
+                self.hint(self.delete_dead(message)).await;
+                match redriven {
+                    true => Redriven::Runnable { execution_id },
+                    false => Redriven::Before { execution_id },
+                }
+            }
+        }
+    }
+
+    /// Whether it may run again.
+    pub async fn redrive_one(&self, execution_id: &str) -> Result<bool, SchedulerError> {
+        match self.read_both(execution_id).await? {
             // What is called off stays what it is: nobody would run it.
             Some((job, execution))
                 if execution.status == ExecutionStatus::Failed
                     && job.status != JobStatus::Cancelled =>
             {
                 let limit = execution.attempt + job.max_attempts;
-                self.run_again(&execution, limit, now).await?
+                self.run_again(&execution, limit, self.now()).await
             }
-            _ => false,
-        };
-        self.delete_dead(message).await?;
-        Ok(match redriven {
-            true => Redriven::Runnable { execution_id },
-            false => Redriven::Before { execution_id },
-        })
+            _ => Ok(false),
+        }
     }
 
     async fn run_again(
@@ -94,11 +140,8 @@ impl Scheduler {
             .expression_attribute_values(":now", n(now))
             .expression_attribute_values(":watch", s(watch_lane(&execution.job_id)))
             .expression_attribute_values(":due", n(now + GRACE_MS))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded()?;
-        let ours = match again {
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let ours = match guarded_update(again).await? {
             Guard::Passed(_) => true,
             Guard::Failed(old) => {
                 let old: Option<ExecutionState> = old.as_ref().map(from_item).transpose()?;
@@ -106,7 +149,7 @@ impl Scheduler {
             }
         };
         if ours {
-            self.send(execution, now).await?;
+            self.hint(self.send(execution, now)).await;
         }
         Ok(ours)
     }

@@ -12,49 +12,103 @@ use crate::items::parts_of;
 use crate::{Scheduler, SchedulerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 const DUE: &str = "due_shard = :lane AND due_at <= :until";
 
 /// How many rows of one shard a scan reads at most. A flood beyond it waits for the next scan.
 pub const DEPTH: usize = 1_000;
 
-/// What a scan did about each execution that it looked at.
+/// How many executions are looked after at once.
+const AT_ONCE: usize = 16;
+
+/// How long one execution, or one shard of the index, may take before the scanner goes on without it.
+/// Dropping a dispatch is what a crash does to it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a scan did about each execution that it looked at, and each lane that it could not read.
 pub type Scanned<T> = Vec<(String, Result<T, SchedulerError>)>;
 
 impl Scheduler {
     /// Dispatches what is due in these shards within the lookahead, as much of it as there is room
-    /// for, fairly between tenants. One that cannot be dispatched does not stop the others.
+    /// for, fairly between tenants. One that fails or hangs does not stop the others.
     pub async fn scan_due(
         &self,
         shards: impl IntoIterator<Item = u32>,
         room: impl Into<Room>,
-    ) -> Result<Scanned<Enqueued>, CloudError> {
+    ) -> Scanned<Enqueued> {
         let mut room = room.into();
         let now = self.now();
-        let until = now + self.lookahead_ms;
-        let mut found = Vec::new();
-        for shard in shards {
-            found.extend(self.due(&format!("start-{shard}"), until).await?);
-        }
+        let (found, mut done) = self.lanes("start", shards, now + self.lookahead_ms).await;
         let mut line: VecDeque<String> = fair_order(found, now)
             .into_iter()
             .map(|candidate| candidate.execution_id)
             .collect();
-        let mut done = Vec::new();
-        while let Some(execution_id) = line.pop_front() {
-            let near = parts_of(&execution_id).is_some_and(|(time, _)| time > now);
-            if !room.take(near) {
-                continue;
+        let mut going = FuturesUnordered::new();
+        loop {
+            while going.len() < AT_ONCE
+                && let Some(execution_id) = line.pop_front()
+            {
+                let near = parts_of(&execution_id).is_some_and(|(time, _)| time > now);
+                if room.take(near) {
+                    going.push(async move {
+                        let outcome = patient(self.enqueue(&execution_id)).await;
+                        (execution_id, outcome)
+                    });
+                }
             }
-            let outcome = self.enqueue(&execution_id).await;
+            let Some((execution_id, outcome)) = going.next().await else {
+                return done;
+            };
             // What was materialized inside the lookahead comes behind everybody who was there.
             if let Ok(Enqueued::Sent { next } | Enqueued::Skipped { next }) = &outcome {
                 line.extend(next.clone());
             }
             done.push((execution_id, outcome));
         }
-        Ok(done)
+    }
+
+    /// What the index says is due in these shards of a lane, and the shards that could not be read.
+    pub(crate) async fn lanes<T>(
+        &self,
+        lane: &str,
+        shards: impl IntoIterator<Item = u32>,
+        until: Millis,
+    ) -> (Vec<Candidate>, Scanned<T>) {
+        let reading = shards.into_iter().map(|shard| async move {
+            let lane = format!("{lane}-{shard}");
+            let found = patient(self.due(&lane, until)).await;
+            (lane, found)
+        });
+        let (mut due, mut unread) = (Vec::new(), Vec::new());
+        for (lane, found) in join_all(reading).await {
+            match found {
+                Ok(found) => due.extend(found),
+                Err(fault) => unread.push((lane, Err(fault.into()))),
+            }
+        }
+        (due, unread)
+    }
+
+    /// Looks after many at once: one that fails or hangs does not stop the others.
+    pub(crate) async fn each<T, Fut>(
+        &self,
+        found: Vec<Candidate>,
+        look_after: impl Fn(String) -> Fut,
+    ) -> Scanned<T>
+    where
+        Fut: Future<Output = Result<T, SchedulerError>>,
+    {
+        let looking = found.into_iter().map(|candidate| {
+            let looking = look_after(candidate.execution_id.clone());
+            async { (candidate.execution_id, patient(looking).await) }
+        });
+        let looking = futures::stream::iter(looking).buffer_unordered(AT_ONCE);
+        looking.collect().await
     }
 
     /// What the index says is due in a lane, the oldest first.
@@ -81,4 +135,15 @@ impl Scheduler {
         }
         Ok(found)
     }
+}
+
+/// Waits for work as long as others can wait for it.
+pub(crate) async fn patient<T, E: From<CloudError>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let gone_on = |_| Err(CloudError::Unknown("no answer in time".into()).into());
+    // On the heap: it is a part of many other futures, and some of those are deep.
+    tokio::time::timeout(PATIENCE, Box::pin(work))
+        .await
+        .unwrap_or_else(gone_on)
 }

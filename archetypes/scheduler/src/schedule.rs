@@ -10,8 +10,10 @@
 //! one offset to the next is walked here: asked with a time zone, croner 3.0 leaves out the second
 //! of two hours for a wildcard, and from within it finds what has passed.
 
-use crate::domain::BadInput;
-use chrono::{DateTime, FixedOffset, Offset, TimeZone, Utc};
+use crate::domain::{BadInput, text};
+use chrono::{
+    DateTime, Datelike, FixedOffset, Months, NaiveDate, NaiveTime, Offset, TimeZone, Utc,
+};
 use chrono_tz::Tz;
 use cloud::Millis;
 use croner::Cron;
@@ -22,6 +24,9 @@ use std::str::FromStr;
 pub const MIN_EVERY_MS: Millis = 1_000;
 /// The longest interval: ten years.
 pub const MAX_EVERY_MS: Millis = 10 * 365 * 86_400_000;
+/// A cron expression that does not fire within so many years never does. The 29th of February comes every
+/// eight at the latest. Without a limit, croner looks at every day until the year 5000.
+const HORIZON_YEARS: i32 = 12;
 /// The last point in time that is taken: the year 2286, the last with 13 digits.
 pub const MAX_TIME: Millis = 9_999_999_999_999;
 
@@ -121,6 +126,13 @@ impl Schedule {
         else {
             return Err(BadInput::Cron(String::new(), "not cron".to_owned()));
         };
+        text("a cron expression", expression)?;
+        // Croner reads nothing between two commas as nothing.
+        let mut places = expression.split_whitespace().flat_map(|it| it.split(','));
+        if places.any(str::is_empty) {
+            let why = "a list has an empty place".to_owned();
+            return Err(BadInput::Cron(expression.clone(), why));
+        }
         let cron = Cron::from_str(expression)
             .map_err(|error| BadInput::Cron(expression.clone(), error.to_string()))?;
         let zone = Tz::from_str(time_zone).map_err(|_| BadInput::TimeZone(time_zone.clone()))?;
@@ -174,6 +186,37 @@ fn change(zone: Tz, from: i64, until: i64) -> Option<i64> {
     }
 }
 
+/// The first day from this one on that the expression has.
+fn first_day(cron: &Cron, from: NaiveDate) -> Option<NaiveDate> {
+    let mut day = from;
+    while day.year() <= from.year() + HORIZON_YEARS {
+        if !cron.pattern.year_match(day.year()).ok()? {
+            day = NaiveDate::from_ymd_opt(day.year() + 1, 1, 1)?;
+        } else if !cron.pattern.month_match(day.month()).ok()? {
+            day = day.with_day(1)?.checked_add_months(Months::new(1))?;
+        } else if cron
+            .pattern
+            .day_match(day.year(), day.month(), day.day())
+            .ok()?
+        {
+            return Some(day);
+        } else {
+            day = day.succ_opt()?;
+        }
+    }
+    None
+}
+
+/// What comes next under one offset from UTC: croner looks from the first day that can have it.
+fn next_under(cron: &Cron, start: DateTime<FixedOffset>) -> Option<i64> {
+    let day = first_day(cron, start.date_naive())?;
+    let midnight = day.and_time(NaiveTime::MIN);
+    let midnight = start.offset().from_local_datetime(&midnight).single()?;
+    // What comes after a second before midnight may come at midnight.
+    let start = start.max(midnight - chrono::Duration::seconds(1));
+    Some(cron.find_next_occurrence(&start, false).ok()?.timestamp())
+}
+
 /// The first fire time after `after`: what the expression means under the offset of now, unless the
 /// clocks change before that; then what it means from there on. Fire times are whole seconds, so a
 /// fraction is cut off: what comes after 10:00:00.5 comes after 10:00:00.
@@ -186,7 +229,7 @@ fn next_on_wall(cron: &Cron, zone: Tz, after: Millis) -> Option<Millis> {
         let shown = offset(zone, from)?;
         let wall = FixedOffset::east_opt(shown)?;
         let start = DateTime::<Utc>::from_timestamp(from, 0)?.with_timezone(&wall);
-        let found = cron.find_next_occurrence(&start, false).ok()?.timestamp();
+        let found = next_under(cron, start)?;
         let Some(change) = change(zone, from, found) else {
             if fixed && found < repeats_until {
                 from = found;

@@ -1,13 +1,16 @@
 //! Everything at once: a scanner, a sweeper and some workers in one process, until told to stop.
 
+use crate::Scheduler;
 use crate::claim_run::Run;
 use crate::fairness::Room;
+use crate::scan_due::patient;
 use crate::tables::SHARDS;
 use crate::worker::{Handler, Worker};
-use crate::{Scheduler, SchedulerError};
-use cloud::CloudError;
+use futures::FutureExt;
 use futures::future::BoxFuture;
+use std::fmt::Display;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -76,18 +79,34 @@ async fn work_until(worker: Worker, scheduler: Scheduler, mut stop: watch::Recei
         let received = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
-            received = scheduler.receive(5) => received,
+            received = alive("receiving", scheduler.receive(5)) => received,
         };
-        let worked = match received {
-            Ok(Some(message)) => worker.handle(&message).await.map(|_| ()),
-            Ok(None) => Ok(()),
-            Err(fault) => Err(SchedulerError::from(fault)),
+        let well = match received {
+            Some(Ok(Some(message))) => {
+                said("working", alive("working", worker.handle(&message)).await)
+            }
+            Some(Ok(None)) => true,
+            failed => said("receiving", failed),
         };
-        if let Err(error) = worked {
-            eprintln!("working: {error}");
+        if !well {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
+}
+
+/// The work of one round. A panic in it ends the round and not the loop: what a crash leaves behind is found,
+/// and so is what a panic leaves.
+async fn alive<T>(what: &str, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.inspect_err(|_| eprintln!("{what}: it panicked")).ok()
+}
+
+/// Says what failed; whether all went well.
+fn said<T, E: Display>(what: &str, done: Option<Result<T, E>>) -> bool {
+    if let Some(Err(error)) = &done {
+        eprintln!("{what}: {error}");
+    }
+    matches!(done, Some(Ok(_)))
 }
 
 /// Waits, unless told to stop: then false.
@@ -101,39 +120,34 @@ async fn goes_on(stop: &mut watch::Receiver<bool>, pause: Duration) -> bool {
 /// A failure is said and tried again: nothing is lost by it.
 async fn scan_until(scheduler: Scheduler, settings: Settings, mut stop: watch::Receiver<bool>) {
     loop {
-        match scan(&scheduler).await {
-            Ok(()) => {}
-            Err(error) => eprintln!("scanning: {error}"),
-        }
+        alive("scanning", scan(&scheduler)).await;
         if !goes_on(&mut stop, settings.scan_every).await {
             return;
         }
     }
 }
 
-async fn scan(scheduler: &Scheduler) -> Result<(), CloudError> {
-    let room = scheduler.room().await?;
+async fn scan(scheduler: &Scheduler) {
+    let room = match patient(scheduler.room()).await {
+        Ok(room) => room,
+        Err(error) => return eprintln!("scanning: {error}"),
+    };
     if room == Room::from(0) {
-        return Ok(());
+        return;
     }
-    for (execution_id, outcome) in scheduler.scan_due(0..SHARDS, room).await? {
+    for (what, outcome) in scheduler.scan_due(0..SHARDS, room).await {
         if let Err(error) = outcome {
-            eprintln!("dispatching {execution_id}: {error}");
+            eprintln!("dispatching {what}: {error}");
         }
     }
-    Ok(())
 }
 
 async fn sweep_until(scheduler: Scheduler, settings: Settings, mut stop: watch::Receiver<bool>) {
     loop {
-        match scheduler.sweep_stale(0..SHARDS).await {
-            Err(error) => eprintln!("sweeping: {error}"),
-            Ok(swept) => {
-                for (execution_id, outcome) in swept {
-                    if let Err(error) = outcome {
-                        eprintln!("sweeping {execution_id}: {error}");
-                    }
-                }
+        let swept = alive("sweeping", scheduler.sweep_stale(0..SHARDS)).await;
+        for (what, outcome) in swept.unwrap_or_default() {
+            if let Err(error) = outcome {
+                eprintln!("sweeping {what}: {error}");
             }
         }
         if !goes_on(&mut stop, settings.sweep_every).await {
@@ -152,7 +166,7 @@ pub struct BuiltIn;
 impl Handler for BuiltIn {
     fn run<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let parameters = run.job.parameters.as_str();
+            let parameters = run.parameters.as_str();
             let number = || {
                 let parsed = parameters.parse::<u32>();
                 parsed.map_err(|_| format!("'{parameters}' is not a number"))

@@ -6,10 +6,10 @@
 
 use crate::Scheduler;
 use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS};
-use crate::items::{key, status};
+use crate::items::{guarded_update, key, status};
 use crate::scan_due::Scanned;
 use cloud::item::n;
-use cloud::{CloudError, Guard, Guarded, Millis};
+use cloud::{CloudError, Guard, Millis};
 
 /// What was done about an execution that was stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,20 +38,13 @@ fn later(execution: &ExecutionState, now: Millis) -> Millis {
 }
 
 impl Scheduler {
-    /// Sees to everything in these shards that is overdue. One that cannot be helped does not stop
-    /// the others.
-    pub async fn sweep_stale(
-        &self,
-        shards: impl IntoIterator<Item = u32>,
-    ) -> Result<Scanned<Swept>, CloudError> {
-        let mut done = Vec::new();
-        for shard in shards {
-            for found in self.due(&format!("watch-{shard}"), self.now()).await? {
-                let swept = self.sweep(&found.execution_id).await;
-                done.push((found.execution_id, swept.map_err(Into::into)));
-            }
-        }
-        Ok(done)
+    /// Sees to everything in these shards that is overdue. One that fails or hangs does not stop the
+    /// others.
+    pub async fn sweep_stale(&self, shards: impl IntoIterator<Item = u32>) -> Scanned<Swept> {
+        let (found, mut done) = self.lanes("watch", shards, self.now()).await;
+        let sweep = async |execution_id: String| Ok(self.sweep(&execution_id).await?);
+        done.extend(self.each(found, sweep).await);
+        done
     }
 
     /// Sees to one execution, if it is overdue.
@@ -73,7 +66,7 @@ impl Scheduler {
             }
             _ => return Ok(Swept::Before),
         }
-        let later = self
+        let move_on = self
             .dynamodb()
             .update_item()
             .table_name(self.table("executions"))
@@ -83,11 +76,8 @@ impl Scheduler {
             .expression_attribute_names("#status", "status")
             .expression_attribute_values(":seen", status(execution.status))
             .expression_attribute_values(":due", n(due))
-            .expression_attribute_values(":later", n(later(&execution, now)))
-            .send()
-            .await
-            .guarded()?;
-        match later {
+            .expression_attribute_values(":later", n(later(&execution, now)));
+        match guarded_update(move_on).await? {
             Guard::Failed(_) => Ok(Swept::Before),
             Guard::Passed(_) => {
                 self.send(&execution, execution.not_before).await?;

@@ -32,10 +32,18 @@ pub const JOBS: Table = Table {
 };
 
 const JOB_ATTRIBUTES: &[Attribute] = &[
-    attribute("job_id", "job-0001", "identity, made by the client"),
+    attribute(
+        "job_id",
+        "acme/job-0001",
+        "identity: the tenant, and a name made by its client",
+    ),
     attribute("tenant_id", "acme", "whose; what fairness is between"),
     attribute("kind", "echo", "which handler runs it"),
-    attribute("parameters", "good morning", "what the handler is told"),
+    attribute(
+        "parameters_bytes",
+        "12",
+        "how much the handler is told; what, stands in `parameters`",
+    ),
     attribute(
         "schedule",
         "{type: every, every_ms: 60000}",
@@ -82,12 +90,12 @@ const JOB_ATTRIBUTES: &[Attribute] = &[
     ),
     attribute(
         "running_execution",
-        "1767225660000#job-0001",
+        "1767225660000#acme/job-0001",
         "who has the one place, unless overlap is allowed",
     ),
     attribute(
         "waiting_execution",
-        "1767225720000#job-0001",
+        "1767225720000#acme/job-0001",
         "who comes next (QUEUE_ONE)",
     ),
     attribute(
@@ -95,8 +103,30 @@ const JOB_ATTRIBUTES: &[Attribute] = &[
         "change-0001",
         "the last change of plan, by its maker's id",
     ),
+    attribute("change_kind", "paused", "which change that was"),
     attribute("created_at", "1767225600000", "epoch ms"),
 ];
+
+/// ParametersState.
+pub const PARAMETERS: Table = Table {
+    name: "parameters",
+    entity: "ParametersState",
+    why: "What the handler is told. Up to 64 KB that each dispatch would pay for, were they a part of the job; read by who claims.",
+    partition: Key::S("job_id"),
+    sort: None,
+    indexes: &[],
+    ttl: None,
+    stream: None,
+    billing: Billing::OnDemand,
+    attributes: &[
+        attribute(
+            "job_id",
+            "acme/job-0001",
+            "whose; none if there is nothing to tell",
+        ),
+        attribute("parameters", "good morning", "what"),
+    ],
+};
 
 /// ExecutionState.
 pub const EXECUTIONS: Table = Table {
@@ -112,7 +142,7 @@ pub const EXECUTIONS: Table = Table {
             partition: Key::S("due_shard"),
             sort: Some(Key::N("due_at")),
             projection: Projection::Include(&["tenant_id"]),
-            why: "What must be looked at? `start-N` is to be dispatched, `watch-N` was dispatched and has not ended. Ending removes `due_shard`, so finished executions are not in it and cost a scan nothing",
+            why: "What must be looked at? `start-N` is to be dispatched, `watch-N` was dispatched and has not ended, `dead-N` has failed and waits for a redrive. Ending well removes `due_shard`: what has is not in it and costs a scan nothing",
         },
         Index {
             name: "by_job",
@@ -134,10 +164,10 @@ pub const EXECUTIONS: Table = Table {
         ),
         attribute(
             "execution_id",
-            "1767225660000#job-0001",
+            "1767225660000#acme/job-0001",
             "execution_time#job_id: a job fires at a time once",
         ),
-        attribute("job_id", "job-0001", "of which job"),
+        attribute("job_id", "acme/job-0001", "of which job"),
         attribute("tenant_id", "acme", "whose"),
         attribute(
             "execution_time",
@@ -201,8 +231,8 @@ pub const EXECUTIONS: Table = Table {
     ],
 };
 
-/// Both.
-pub const TABLES: &[Table] = &[JOBS, EXECUTIONS];
+/// All of them.
+pub const TABLES: &[Table] = &[JOBS, EXECUTIONS, PARAMETERS];
 
 const READ_BOTH: &str = "BatchGetItem [Get executions, Get jobs]";
 const DISPATCH: &str =
@@ -217,11 +247,17 @@ pub const ACTIONS: &[Action] = &[
         name: "create job",
         entities: &["JobDefinitionState", "ExecutionState"],
         abstract_layer: "create target, insert/create",
-        concrete_layer: "Put on jobs if attribute_not_exists(job_id), in one transaction with its first execution",
+        concrete_layer: "Put on jobs if attribute_not_exists(job_id), in one transaction with its first execution and its parameters",
         calls: &[
             Calls {
                 when: "later than the lookahead",
                 sequence: &["TransactWriteItems [Put jobs if, Put executions if]"],
+            },
+            Calls {
+                when: "with parameters",
+                sequence: &[
+                    "TransactWriteItems [Put jobs if, Put executions if, Put parameters if]",
+                ],
             },
             Calls {
                 when: "inside the lookahead",
@@ -312,6 +348,10 @@ pub const ACTIONS: &[Action] = &[
             Calls {
                 when: "overlap allowed",
                 sequence: &[READ_BOTH, CLAIM],
+            },
+            Calls {
+                when: "overlap allowed, with parameters",
+                sequence: &[READ_BOTH, "GetItem parameters", CLAIM],
             },
             Calls {
                 when: "one at a time",
@@ -420,11 +460,10 @@ pub const ACTIONS: &[Action] = &[
             Calls {
                 when: "one is stale",
                 sequence: &[
-                    "Query executions/due *",
+                    "Query executions/due ×4",
                     "GetItem executions",
                     "UpdateItem executions if",
                     "SendMessage runnable",
-                    "Query executions/due *",
                 ],
             },
         ],
@@ -437,7 +476,7 @@ pub const ACTIONS: &[Action] = &[
         calls: &[
             Calls {
                 when: "cancel or pause",
-                sequence: &["GetItem jobs", "UpdateItem jobs if"],
+                sequence: &["GetItem jobs", "TransactWriteItems [Update jobs if]"],
             },
             Calls {
                 when: "resume or reschedule",
@@ -452,7 +491,7 @@ pub const ACTIONS: &[Action] = &[
         name: "redrive",
         entities: &["ExecutionState", "RunnableExecutionState"],
         abstract_layer: "state transition, another chance for what was given up (beyond the documents)",
-        concrete_layer: "ReceiveMessage on the dead-letter queue; FAILED → RETRYING with a higher attempt_limit if still FAILED at that attempt; SendMessage; DeleteMessage",
+        concrete_layer: "ReceiveMessage on the dead-letter queue, then Query executions/due, dead-N, for what the queue has lost; FAILED → RETRYING with a higher attempt_limit if still FAILED at that attempt; SendMessage; DeleteMessage",
         calls: &[Calls {
             when: "one dead message",
             sequence: &[
@@ -462,6 +501,7 @@ pub const ACTIONS: &[Action] = &[
                 "SendMessage runnable",
                 "DeleteMessage dead",
                 "ReceiveMessage dead",
+                "Query executions/due ×4",
             ],
         }],
     },
@@ -502,6 +542,7 @@ pub const MACHINES: &[Machine] = &[
             step("ENQUEUED", "CANCELLED", "mark execution in progress"),
             step("ENQUEUED", "WAITING", "mark execution in progress"),
             step("WAITING", "ENQUEUED", "mark completed"),
+            step("WAITING", "CANCELLED", "change job"),
             step("RETRYING", "IN_PROGRESS", "mark execution in progress"),
             step("IN_PROGRESS", "IN_PROGRESS", "mark execution in progress"),
             step("RETRYING", "CANCELLED", "mark execution in progress"),

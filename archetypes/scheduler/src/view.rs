@@ -23,7 +23,7 @@ impl Scheduler {
         tenant_id: &str,
         most: usize,
     ) -> Result<Vec<JobDefinitionState>, SchedulerError> {
-        crate::domain::text("tenant_id", tenant_id)?;
+        crate::domain::tenant(tenant_id)?;
         let query = self
             .dynamodb()
             .query()
@@ -52,7 +52,6 @@ impl Scheduler {
         job_id: &str,
         most: usize,
     ) -> Result<Vec<ExecutionState>, SchedulerError> {
-        crate::domain::text("job_id", job_id)?;
         let query = self
             .dynamodb()
             .query()

@@ -5,7 +5,7 @@ use crate::bench::BENCH;
 use crate::change_job::Change;
 use crate::claim_run::{Claimed, Run};
 use crate::client::COMMANDS;
-use crate::domain::{AfterFailure, ExecutionStatus, JobStatus};
+use crate::domain::{AfterFailure, ExecutionStatus, JobDefinitionState, JobStatus};
 use crate::items::execution_id;
 use crate::queue::{Message, QUEUES};
 use crate::redrive::Redriven;
@@ -113,7 +113,6 @@ async fn tell(story: &mut Story) -> Result<()> {
             Ok(scheduler.create_job(job).await?)
         })
         .await?;
-    let at = |hour: Millis| execution_id(job.anchor + hour * HOUR_MS, &job.job_id);
     let urgent = NewJob::new(
         cloud.ids().next("job"),
         "acme",
@@ -171,6 +170,21 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     story.check(echo == Worked::Echo, "it is dropped")?;
 
+    // Apart, since an async function has room on the stack for all that it ever awaits.
+    Box::pin(later(story, &cloud, &scheduler, &job)).await?;
+    Box::pin(plan_changes(story, &cloud, &scheduler, &job)).await?;
+    Box::pin(one_at_a_time(story, &cloud, &scheduler, hourly)).await?;
+    Box::pin(failing(story, &cloud, &scheduler)).await
+}
+
+/// An hour later, and later still.
+async fn later(
+    story: &mut Story,
+    cloud: &Cloud,
+    scheduler: &Scheduler,
+    job: &JobDefinitionState,
+) -> Result<()> {
+    let at = |hour: Millis| execution_id(job.anchor + hour * HOUR_MS, &job.job_id);
     story.section(
         "From the table into the queue",
         "The index `due` holds what somebody must look at, by when. A scan asks four shards for what \
@@ -214,12 +228,12 @@ async fn tell(story: &mut Story) -> Result<()> {
         "The documents let only PENDING and RETRYING be claimed: who dies in IN_PROGRESS takes the \
          job along. Here an expired lease can be taken, and its old holder can no longer write.",
     );
-    let message = received(&scheduler).await?;
+    let message = received(scheduler).await?;
     let dead = story
         .step(
             "mark execution in progress",
             "Worker 1 begins the hourly run …",
-            async { claimed(&scheduler, &message, "worker-1").await },
+            async { claimed(scheduler, &message, "worker-1").await },
         )
         .await?;
     let beat = story
@@ -233,16 +247,16 @@ async fn tell(story: &mut Story) -> Result<()> {
     cloud.clock().advance(Duration::from_secs(90));
     let swept = story
         .step("sweep stale", "… and is not heard of again. Past the lease and some grace the row is overdue, and the sweeper sends another message. It finds lost messages the same way.", async {
-            Ok(scheduler.sweep_stale(0..SHARDS).await?)
+            Ok(scheduler.sweep_stale(0..SHARDS).await)
         })
         .await?;
     story.check(swept.len() == 1, "one execution was stuck")?;
-    let message = received(&scheduler).await?;
+    let message = received(scheduler).await?;
     let heir = story
         .step(
             "mark execution in progress",
             "Worker 2 takes the expired lease: attempt 2.",
-            async { claimed(&scheduler, &message, "worker-2").await },
+            async { claimed(scheduler, &message, "worker-2").await },
         )
         .await?;
     let stale = story
@@ -261,10 +275,21 @@ async fn tell(story: &mut Story) -> Result<()> {
     story.check(done == Finish::Done, "completed once")?;
     story
         .step("sweep stale", "Nothing is stuck any more.", async {
-            Ok(scheduler.sweep_stale(0..SHARDS).await?)
+            Ok(scheduler.sweep_stale(0..SHARDS).await)
         })
         .await?;
 
+    Ok(())
+}
+
+/// A pause and a resumption.
+async fn plan_changes(
+    story: &mut Story,
+    cloud: &Cloud,
+    scheduler: &Scheduler,
+    job: &JobDefinitionState,
+) -> Result<()> {
+    let at = |hour: Millis| execution_id(job.anchor + hour * HOUR_MS, &job.job_id);
     story.section(
         "The plan changes",
         "Pausing writes one item, the job. The run of the next hour is in the table already, under \
@@ -301,7 +326,16 @@ async fn tell(story: &mut Story) -> Result<()> {
         resumed.next_fire_time == Some(job.anchor + 3 * HOUR_MS),
         "on the hour, as before",
     )?;
+    Ok(())
+}
 
+/// A job that allows no overlap.
+async fn one_at_a_time(
+    story: &mut Story,
+    cloud: &Cloud,
+    scheduler: &Scheduler,
+    hourly: Schedule,
+) -> Result<()> {
     story.section(
         "One at a time",
         "A job may forbid overlap. Then the job's item says who runs, and taking that place is part \
@@ -321,17 +355,17 @@ async fn tell(story: &mut Story) -> Result<()> {
             async { Ok(scheduler.enqueue(&fires(1)).await?) },
         )
         .await?;
-    let message = received(&scheduler).await?;
+    let message = received(scheduler).await?;
     let slow = story
         .step(
             "mark execution in progress",
             "It begins, and takes the place.",
-            async { claimed(&scheduler, &message, "worker-1").await },
+            async { claimed(scheduler, &message, "worker-1").await },
         )
         .await?;
     cloud.clock().advance(HOUR);
     scheduler.enqueue(&fires(2)).await?;
-    let message = received(&scheduler).await?;
+    let message = received(scheduler).await?;
     let skipped = story
         .step("mark execution in progress", "An hour later it still runs, and the second one is skipped, if the first one is still there to be skipped for.", async {
             let worker = Worker::new(scheduler.clone(), "worker-2", Arc::new(Nothing));
@@ -348,7 +382,7 @@ async fn tell(story: &mut Story) -> Result<()> {
         .await?;
     story.check(done == Finish::Done, "the place is given back with the end")?;
 
-    failing(story, &cloud, &scheduler).await
+    Ok(())
 }
 
 /// What fails, fails again, is given up and gets another chance.
@@ -376,7 +410,7 @@ async fn failing(story: &mut Story, cloud: &Cloud, scheduler: &Scheduler) -> Res
         })
         .await?;
     cloud.clock().advance(Duration::from_secs(60));
-    scheduler.sweep_stale(0..SHARDS).await?;
+    scheduler.sweep_stale(0..SHARDS).await;
     let message = received(scheduler).await?;
     let run = claimed(scheduler, &message, "worker-1").await?;
     let failed = story
@@ -390,7 +424,7 @@ async fn failing(story: &mut Story, cloud: &Cloud, scheduler: &Scheduler) -> Res
     )?;
     let redriven = story
         .step("redrive", "Somebody has mended what was wrong. The limit of attempts moves, the count goes on: it is the fence.", async {
-            Ok(scheduler.redrive(10).await?)
+            Ok(scheduler.redrive(10).await)
         })
         .await?;
     story.check(

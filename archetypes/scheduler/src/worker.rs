@@ -12,6 +12,7 @@ use cloud::{CloudError, Millis};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -68,6 +69,9 @@ pub enum Worked {
 
 /// The part of the last second that a worker waits for itself: SQS counts whole ones.
 const LAST_MILE_MS: Millis = 1_000;
+
+/// The longest pause between two tries to say what came of a run.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Receives and runs.
 #[derive(Clone)]
@@ -129,17 +133,20 @@ impl Worker {
             }
         }
         let worked = match claimed {
-            Claimed::Run(run) => return self.run(&run).await,
+            Claimed::Run(run) => return Box::pin(self.run(&run)).await,
             Claimed::TooEarly { at } => {
-                self.scheduler.hide(message, at).await?;
+                self.scheduler.hint(self.scheduler.hide(message, at)).await;
                 return Ok(Worked::TooEarly);
             }
             Claimed::Held { until } => {
-                self.scheduler.hide(message, until).await?;
+                self.scheduler
+                    .hint(self.scheduler.hide(message, until))
+                    .await;
                 return Ok(Worked::Held);
             }
             Claimed::Echo if message.says.is_none() => {
-                self.scheduler.hide(message, self.scheduler.now()).await?;
+                let now = self.scheduler.now();
+                self.scheduler.hint(self.scheduler.hide(message, now)).await;
                 return Ok(Worked::Poison);
             }
             Claimed::Echo => Worked::Echo,
@@ -148,7 +155,7 @@ impl Worker {
             Claimed::Waits => Worked::Waits,
             Claimed::GaveUp => Worked::GaveUp,
         };
-        self.scheduler.delete(message).await?;
+        self.scheduler.hint(self.scheduler.delete(message)).await;
         Ok(worked)
     }
 
@@ -156,11 +163,12 @@ impl Worker {
         let timeout = Duration::from_millis(run.job.timeout_ms as u64);
         // A handler that panics has failed, and takes nobody with it.
         let handled = AssertUnwindSafe(async { self.handler.run(run).await }).catch_unwind();
+        let mut lost = pin!(self.lose_lease(run));
         let ended = tokio::select! {
             // What is done is done, whatever else is true at the same moment.
             biased;
             ended = tokio::time::timeout(timeout, handled) => ended,
-            () = self.lose_lease(run) => return Ok(Worked::Stale),
+            () = &mut lost => return Ok(Worked::Stale),
             () = told(&self.giving_back) => {
                 return Ok(match self.scheduler.give_back(run).await? {
                     Finish::Done => Worked::GivenBack,
@@ -169,37 +177,67 @@ impl Worker {
             }
         };
         let failed = match ended {
-            Ok(Ok(Ok(()))) => {
-                return Ok(match self.scheduler.complete(run).await? {
-                    Finish::Done => Worked::Completed,
-                    Finish::Stale => Worked::Stale,
-                });
-            }
-            Ok(Ok(Err(why))) => why,
-            Ok(Err(_)) => "the handler panicked".to_owned(),
-            Err(_) => format!("it took longer than {} ms", run.job.timeout_ms),
+            Ok(Ok(Ok(()))) => None,
+            Ok(Ok(Err(why))) => Some(why),
+            Ok(Err(_)) => Some("the handler panicked".to_owned()),
+            Err(_) => Some(format!("it took longer than {} ms", run.job.timeout_ms)),
         };
-        Ok(match self.scheduler.fail(run, &failed).await? {
-            (Finish::Stale, _) => Worked::Stale,
-            (Finish::Done, AfterFailure::Retry { at }) => Worked::Retrying { at },
-            (Finish::Done, AfterFailure::Fail) => Worked::Failed,
-        })
+        // The work is done; it would be done again for want of a word. So it is said until it is heard.
+        tokio::select! {
+            biased;
+            worked = self.last_word(run, failed.as_deref()) => worked,
+            () = lost => Ok(Worked::Stale),
+            () = tokio::time::sleep(timeout) => Err(SchedulerError::Contended),
+        }
+    }
+
+    /// Says what came of a run, again and again as long as that may help.
+    async fn last_word(&self, run: &Run, failed: Option<&str>) -> Result<Worked, SchedulerError> {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let said = match failed {
+                None => self
+                    .scheduler
+                    .complete(run)
+                    .await
+                    .map(|finish| match finish {
+                        Finish::Done => Worked::Completed,
+                        Finish::Stale => Worked::Stale,
+                    }),
+                Some(why) => self.scheduler.fail(run, why).await.map(|said| match said {
+                    (Finish::Stale, _) => Worked::Stale,
+                    (Finish::Done, AfterFailure::Retry { at }) => Worked::Retrying { at },
+                    (Finish::Done, AfterFailure::Fail) => Worked::Failed,
+                }),
+            };
+            match said {
+                Err(
+                    SchedulerError::Contended
+                    | SchedulerError::Fault(
+                        CloudError::Throttled(_) | CloudError::Conflict(_) | CloudError::Unknown(_),
+                    ),
+                ) => tokio::time::sleep(pause).await,
+                said => return said,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is
-    /// made again with the next: there is time for two more.
+    /// made again with the next: there is time for two more. One that hangs is waited for as long as the lease
+    /// lasts.
     async fn lose_lease(&self, run: &Run) {
         let pace = Duration::from_millis((run.job.lease_ms / 3) as u64);
-        let mut expires = self.scheduler.now() + run.job.lease_ms;
+        let mut expires = run.execution.lease_expires_at.unwrap_or_default();
         loop {
             tokio::time::sleep(pace).await;
             let now = self.scheduler.now();
-            match self.scheduler.heartbeat(run).await {
-                Ok(Finish::Done) => expires = now + run.job.lease_ms,
-                Ok(Finish::Stale) => return,
-                Err(_) if now >= expires => return,
-                Err(SchedulerError::Fault(CloudError::Corrupt(_))) => return,
-                Err(_) => {}
+            let left = Duration::from_millis((expires - now).max(0) as u64);
+            match tokio::time::timeout(left, self.scheduler.heartbeat(run)).await {
+                Ok(Ok(Finish::Done)) => expires = now + run.job.lease_ms,
+                Ok(Err(SchedulerError::Fault(CloudError::Corrupt(_)))) => return,
+                Ok(Err(_)) if now < expires => {}
+                Ok(Ok(Finish::Stale) | Err(_)) | Err(_) => return,
             }
         }
     }

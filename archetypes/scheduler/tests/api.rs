@@ -59,13 +59,20 @@ impl Server {
     /// The arguments of a command, as a shell would give them.
     fn args(&self, line: &[&str]) -> ArgMatches {
         let server = ["--server", self.base.as_str()];
-        parsed([line, &server].concat())
+        // What is dead is the operator's business, not a tenant's.
+        let tenant: &[&str] = match line[0] {
+            "redrive" => &[],
+            _ => &["--tenant", "acme"],
+        };
+        parsed([line, tenant, &server].concat())
     }
 
     /// Asks until the job's latest execution has this status.
     async fn reaches(&self, job: &str, status: &str) -> Value {
         for _ in 0..400 {
-            let (code, all) = self.get(&format!("/jobs/{job}/executions")).await;
+            let (code, all) = self
+                .get(&format!("/tenants/acme/jobs/{job}/executions"))
+                .await;
             assert_eq!(code, 200, "{all}");
             let found = all
                 .as_array()
@@ -95,10 +102,10 @@ async fn a_job_can_be_run_with_curl_alone() {
     let server = serve().await;
     let now = server.scheduler.cloud().now();
     let job = json!({
-        "job_id": "j-1", "tenant_id": "acme", "kind": "fail", "parameters": "0",
+        "job_id": "j-1", "kind": "fail", "parameters": "0",
         "schedule": {"type": "once", "at": now},
     });
-    let (status, created) = server.post("/jobs", job.clone()).await;
+    let (status, created) = server.post("/tenants/acme/jobs", job.clone()).await;
     assert_eq!(
         (status, &created["max_attempts"]),
         (201, &json!(3)),
@@ -106,13 +113,13 @@ async fn a_job_can_be_run_with_curl_alone() {
     );
     let done = server.reaches("j-1", "COMPLETED").await;
     assert_eq!(done["attempt"], 1);
-    let (status, again) = server.post("/jobs", job).await;
+    let (status, again) = server.post("/tenants/acme/jobs", job).await;
     assert_eq!(
         (status, &again["status"]),
         (201, &json!("FINISHED")),
         "no second job"
     );
-    let (_, jobs) = server.get("/jobs?tenant=acme").await;
+    let (_, jobs) = server.get("/tenants/acme/jobs").await;
     assert_eq!(jobs.as_array().unwrap().len(), 1);
     server.served.stopped().await.unwrap();
 }
@@ -121,10 +128,10 @@ async fn a_job_can_be_run_with_curl_alone() {
 async fn a_recurring_job_can_be_paused_resumed_rescheduled_and_cancelled() {
     let server = serve().await;
     let job = json!({
-        "job_id": "j-1", "tenant_id": "acme",
+        "job_id": "j-1",
         "schedule": {"type": "cron", "expression": "0 9 * * MON", "time_zone": "Europe/Berlin"},
     });
-    assert_eq!(server.post("/jobs", job).await.0, 201);
+    assert_eq!(server.post("/tenants/acme/jobs", job).await.0, 201);
     for (what, body, status) in [
         ("pause", json!({"change_id": "c-1"}), "PAUSED"),
         ("resume", json!({"change_id": "c-2"}), "ACTIVE"),
@@ -135,7 +142,9 @@ async fn a_recurring_job_can_be_paused_resumed_rescheduled_and_cancelled() {
         ),
         ("cancel", json!({"change_id": "c-4"}), "CANCELLED"),
     ] {
-        let (code, changed) = server.post(&format!("/jobs/j-1/{what}"), body).await;
+        let (code, changed) = server
+            .post(&format!("/tenants/acme/jobs/j-1/{what}"), body)
+            .await;
         assert_eq!(
             (code, &changed["status"]),
             (200, &json!(status)),
@@ -143,14 +152,14 @@ async fn a_recurring_job_can_be_paused_resumed_rescheduled_and_cancelled() {
         );
     }
     let (code, refused) = server
-        .post("/jobs/j-1/resume", json!({"change_id": "c-5"}))
+        .post("/tenants/acme/jobs/j-1/resume", json!({"change_id": "c-5"}))
         .await;
     assert_eq!(code, 409);
     assert_eq!(
         refused["error"],
         "the job is Cancelled: it cannot be resumed"
     );
-    let (_, job) = server.get("/jobs/j-1").await;
+    let (_, job) = server.get("/tenants/acme/jobs/j-1").await;
     assert_eq!(job["schedule_version"], 5);
 }
 
@@ -159,42 +168,50 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
     let server = serve().await;
     let once = json!({"type": "once", "at": 1});
     for (body, status, why) in [
+        (json!({"schedule": once}), 400, "missing field `job_id`"),
         (
-            json!({"tenant_id": "a", "schedule": once}),
-            400,
-            "missing field `job_id`",
-        ),
-        (
-            json!({"job_id": "", "tenant_id": "a", "schedule": once}),
+            json!({"job_id": "", "schedule": once}),
             400,
             "job_id must have",
         ),
         (
-            json!({"job_id": "j", "tenant_id": "a", "schedule": once, "prio": 1}),
+            json!({"job_id": "j", "schedule": once, "prio": 1}),
             400,
             "prio",
         ),
         (
-            json!({"job_id": "j", "tenant_id": "a", "schedule": {"type": "often"}}),
+            json!({"job_id": "j", "schedule": {"type": "often"}}),
             400,
             "often",
         ),
         (
-            json!({"job_id": "j", "tenant_id": "a", "schedule": {"type": "every", "every_ms": 5}}),
+            json!({"job_id": "j", "schedule": {"type": "every", "every_ms": 5}}),
             400,
             "not 5 ms",
         ),
     ] {
-        let (code, answer) = server.post("/jobs", body).await;
+        let (code, answer) = server.post("/tenants/acme/jobs", body).await;
         assert_eq!(code, status, "{answer}");
         assert!(answer["error"].as_str().unwrap().contains(why), "{answer}");
     }
     for (path, status, why) in [
-        ("/jobs/none", 404, "there is no job 'none'"),
-        ("/jobs/none/executions", 404, "there is no job 'none'"),
-        ("/jobs", 400, "missing field `tenant`"),
+        (
+            "/tenants/acme/jobs/none",
+            404,
+            "there is no job 'acme/none'",
+        ),
+        (
+            "/tenants/acme/jobs/none/executions",
+            404,
+            "there is no job 'acme/none'",
+        ),
+        (
+            "/tenants/a%2Fb/jobs/none",
+            400,
+            "must not contain the character '/'",
+        ),
         ("/nowhere", 404, "there is nothing here"),
-        ("/jobs/none/pause", 405, "not with this method"),
+        ("/tenants/acme/jobs/none/pause", 405, "not with this method"),
     ] {
         let (code, answer) = server.get(path).await;
         assert_eq!(code, status, "{path}: {answer}");
@@ -203,25 +220,57 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
             "{path}: {answer}"
         );
     }
-    let (code, _) = server.get(&format!("/jobs/{}", "x".repeat(3_000))).await;
-    assert_eq!(code, 404);
+    let (code, _) = server
+        .get(&format!("/tenants/acme/jobs/{}", "x".repeat(3_000)))
+        .await;
+    assert_eq!(code, 400);
+}
+
+/// A tenant sees, changes and names its own jobs only: another one's are not found, and take no name from it.
+#[tokio::test]
+async fn a_job_of_another_tenant_is_not_found() {
+    let server = serve().await;
+    let job = |parameters: &str| {
+        json!({
+            "job_id": "j-1", "parameters": parameters,
+            "schedule": {"type": "every", "every_ms": 3_600_000},
+        })
+    };
+    assert_eq!(server.post("/tenants/acme/jobs", job("a")).await.0, 201);
+    for path in ["", "/executions"] {
+        let (code, _) = server
+            .get(&format!("/tenants/mallory/jobs/j-1{path}"))
+            .await;
+        assert_eq!(code, 404, "{path}");
+    }
+    for what in ["cancel", "pause", "resume", "reschedule"] {
+        let mut body = json!({"change_id": "c"});
+        if what == "reschedule" {
+            body["schedule"] = json!({"type": "every", "every_ms": 60_000});
+        }
+        let path = format!("/tenants/mallory/jobs/j-1/{what}");
+        let (code, answer) = server.post(&path, body).await;
+        assert_eq!(code, 404, "{what}: {answer}");
+    }
+    // The same name is another job.
+    assert_eq!(server.post("/tenants/mallory/jobs", job("b")).await.0, 201);
+    let path = "/tenants/mallory/jobs/j-1/cancel";
+    assert_eq!(server.post(path, json!({"change_id": "c"})).await.0, 200);
+    let (_, acmes) = server.get("/tenants/acme/jobs/j-1").await;
+    assert_eq!(acmes["status"], "ACTIVE");
+    let (_, listed) = server.get("/tenants/mallory/jobs").await;
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    // No slash makes one tenant's name out of another's.
+    let (code, _) = server.get("/tenants/acme%2Fj-1/jobs/x").await;
+    assert_eq!(code, 400);
 }
 
 #[tokio::test]
 async fn the_command_line_submits_lists_watches_and_redrives() {
     let server = serve().await;
-    let args = server.args(&[
-        "submit",
-        "hello",
-        "--in",
-        "0",
-        "--parameters",
-        "hi",
-        "--tenant",
-        "t",
-    ]);
+    let args = server.args(&["submit", "hello", "--in", "0", "--parameters", "hi"]);
     let said = client::submit(&args).await.unwrap();
-    assert!(said.starts_with("hello fires at 20"), "{said}");
+    assert!(said.starts_with("acme/hello fires at 20"), "{said}");
     let seen = Arc::new(Mutex::new(String::new()));
     let args = server.args(&["watch", "hello"]);
     let watching = client::watch(&args, |text| {
@@ -234,11 +283,9 @@ async fn the_command_line_submits_lists_watches_and_redrives() {
         .unwrap();
     let seen = seen.lock().unwrap().clone();
     assert!(seen.contains("COMPLETED"), "{seen}");
-    let listed = client::list(&server.args(&["list", "--tenant", "t"]))
-        .await
-        .unwrap();
+    let listed = client::list(&server.args(&["list"])).await.unwrap();
     assert!(
-        listed.starts_with("FINISHED") && listed.ends_with("hello\n"),
+        listed.starts_with("FINISHED") && listed.ends_with("acme/hello\n"),
         "{listed}"
     );
     let listed = client::list(&server.args(&["list", "--job", "hello", "--json"]))
@@ -263,7 +310,7 @@ async fn the_command_line_submits_lists_watches_and_redrives() {
     server.reaches("sad%20job%2F1", "FAILED").await;
     let said = client::redrive(&server.args(&["redrive"])).await.unwrap();
     assert!(
-        said.starts_with("runnable ") && said.contains("#sad job/1"),
+        said.starts_with("runnable ") && said.contains("#acme/sad job/1"),
         "{said}"
     );
     server.reaches("sad%20job%2F1", "COMPLETED").await;
@@ -282,18 +329,22 @@ async fn the_command_line_submits_lists_watches_and_redrives() {
     ];
     client::submit(&server.args(&line)).await.unwrap();
     for (line, what, said) in [
-        (vec!["pause", "often"], "pause", "often is PAUSED\n"),
+        (vec!["pause", "often"], "pause", "acme/often is PAUSED\n"),
         (
             vec!["resume", "often"],
             "resume",
-            "often is ACTIVE, fires at 20",
+            "acme/often is ACTIVE, fires at 20",
         ),
         (
             vec!["reschedule", "often", "--every", "3600"],
             "reschedule",
-            "often is ACTIVE, fires",
+            "acme/often is ACTIVE, fires",
         ),
-        (vec!["cancel", "often"], "cancel", "often is CANCELLED\n"),
+        (
+            vec!["cancel", "often"],
+            "cancel",
+            "acme/often is CANCELLED\n",
+        ),
     ] {
         let told = client::change(&server.args(&line), what).await.unwrap();
         assert!(told.starts_with(said), "{told}");
@@ -301,7 +352,7 @@ async fn the_command_line_submits_lists_watches_and_redrives() {
     let refused = client::list(&server.args(&["list", "--job", "none"]))
         .await
         .unwrap_err();
-    assert_eq!(refused.to_string(), "there is no job 'none'");
+    assert_eq!(refused.to_string(), "there is no job 'acme/none'");
 }
 
 #[tokio::test]
@@ -338,10 +389,10 @@ async fn stopping_lets_short_runs_end_and_gives_long_ones_back() {
     let now = server.scheduler.cloud().now();
     for (job, ms) in [("long", "60000"), ("short", "400")] {
         let job = json!({
-            "job_id": job, "tenant_id": "acme", "kind": "sleep", "parameters": ms,
+            "job_id": job, "kind": "sleep", "parameters": ms,
             "schedule": {"type": "once", "at": now}, "max_attempts": 1,
         });
-        assert_eq!(server.post("/jobs", job).await.0, 201);
+        assert_eq!(server.post("/tenants/acme/jobs", job).await.0, 201);
     }
     for job in ["long", "short"] {
         server.reaches(job, "IN_PROGRESS").await;
@@ -349,7 +400,7 @@ async fn stopping_lets_short_runs_end_and_gives_long_ones_back() {
     let Server { served, scheduler } = server;
     served.stopped().await.unwrap();
     let status = async |job: &str| {
-        let id = scheduler::items::execution_id(now, job);
+        let id = scheduler::items::execution_id(now, &office::whole(job));
         as_actor("check", scheduler.read_execution(&id))
             .await
             .unwrap()

@@ -124,7 +124,7 @@ async fn cancelled_before_start_never_starts() {
     let desk = desk(every("job", HOUR)).await;
     let scheduler = &desk.office.scheduler;
     scheduler
-        .change_job("job", &Change::Cancel, "c")
+        .change_job("acme/job", &Change::Cancel, "c")
         .await
         .unwrap();
     // Its message is there, the next one is planned, and both end without a start.
@@ -149,7 +149,7 @@ async fn a_cancelled_job_is_not_tried_again() {
     assert_eq!(desk.work("w").await, "retrying");
     let scheduler = &desk.office.scheduler;
     scheduler
-        .change_job("job", &Change::Cancel, "c")
+        .change_job("acme/job", &Change::Cancel, "c")
         .await
         .unwrap();
     desk.office.live(3).await;
@@ -275,12 +275,12 @@ async fn a_lost_message_is_sent_again() {
 async fn a_long_wait_in_the_queue_is_answered_with_fewer_and_fewer_messages() {
     let office = due_office(once("job", HOUR)).await;
     office.scan().await;
-    let shard = cloud::item::shard_of("job", SHARDS);
+    let shard = cloud::item::shard_of("acme/job", SHARDS);
     let mut sent = 0;
     // An hour in which no worker comes, and a sweeper every ten seconds.
     for _ in 0..360 {
         office.advance(10 * SECOND);
-        sent += office.scheduler.sweep_stale([shard]).await.unwrap().len();
+        sent += office.scheduler.sweep_stale([shard]).await.len();
     }
     assert!((5..=10).contains(&sent), "{sent} messages");
     office.work_all("w").await;
@@ -433,16 +433,16 @@ async fn a_conflict_with_another_transaction_is_tried_again() {
     office.work_all("w").await;
     office
         .scheduler
-        .change_job("job", &Change::Pause, "p")
+        .change_job("acme/job", &Change::Pause, "p")
         .await
         .unwrap();
     office
         .scheduler
-        .change_job("job", &Change::Resume, "r")
+        .change_job("acme/job", &Change::Resume, "r")
         .await
         .unwrap();
     drop(installed);
-    assert_eq!(plan.met.lock().unwrap().len(), 4, "{:?}", plan.met);
+    assert_eq!(plan.met.lock().unwrap().len(), 5, "{:?}", plan.met);
     assert_eq!(office.completions(), [id("job", HOUR)]);
     office.invariants("job").await.unwrap();
 }
@@ -589,7 +589,7 @@ async fn after_the_last_attempt_it_is_failed_in_the_dead_letter_queue_and_can_be
     assert_eq!(execution.status, ExecutionStatus::Failed);
     assert_eq!(execution.reason.as_deref(), Some("told to fail"));
     assert_eq!(office.starts().len(), 2);
-    let redriven = office.scheduler.redrive(10).await.unwrap();
+    let redriven = office.scheduler.redrive(10).await;
     let runnable = Redriven::Runnable {
         execution_id: id("job", HOUR),
     };
@@ -598,7 +598,7 @@ async fn after_the_last_attempt_it_is_failed_in_the_dead_letter_queue_and_can_be
     office.live(4).await;
     assert_eq!(office.completions(), [id("job", HOUR)]);
     assert_eq!(office.execution(&id("job", HOUR)).await.attempt, 4);
-    assert!(office.scheduler.redrive(10).await.unwrap().is_empty());
+    assert!(office.scheduler.redrive(10).await.is_empty());
 }
 
 #[tokio::test]
@@ -631,13 +631,13 @@ async fn a_message_nobody_can_read_ends_in_the_dead_letter_queue() {
         poison += 1;
     }
     assert_eq!(poison, 2 * MAX_RECEIVES);
-    let mut redriven = office.scheduler.redrive(1).await.unwrap();
+    let mut redriven = office.scheduler.redrive(1).await;
     for _ in 0..100 {
         if !redriven.is_empty() {
             break;
         }
         cloud::item::pause(5).await;
-        redriven = office.scheduler.redrive(1).await.unwrap();
+        redriven = office.scheduler.redrive(1).await;
     }
     assert_eq!(redriven, [Redriven::Poison]);
 }
@@ -699,7 +699,7 @@ async fn a_place_is_given_back_by_who_is_called_off_and_by_who_is_given_up() {
     assert_eq!(desk.try_claim("other", true).await, "waits");
     let scheduler = &desk.office.scheduler;
     scheduler
-        .change_job("job", &Change::Cancel, "c")
+        .change_job("acme/job", &Change::Cancel, "c")
         .await
         .unwrap();
     // The first ends and hands the place to the second, which finds that it is called off.
@@ -707,7 +707,7 @@ async fn a_place_is_given_back_by_who_is_called_off_and_by_who_is_given_up() {
     desk.office.work_all("w").await;
     let all = desk.office.invariants("job").await.unwrap();
     assert_eq!(all[&id("job", 2 * HOUR)], ExecutionStatus::Cancelled);
-    let job = scheduler.known_job("job").await.unwrap();
+    let job = scheduler.known_job("acme/job").await.unwrap();
     assert_eq!((job.running_execution, job.waiting_execution), (None, None));
 
     let job = NewJob {
@@ -720,7 +720,7 @@ async fn a_place_is_given_back_by_who_is_called_off_and_by_who_is_given_up() {
     desk.office.advance(MINUTE);
     assert_eq!(desk.work("heir").await, "gaveup");
     desk.office.invariants("job").await.unwrap();
-    let job = desk.office.scheduler.known_job("job").await.unwrap();
+    let job = desk.office.scheduler.known_job("acme/job").await.unwrap();
     assert_eq!(job.running_execution, None);
 }
 
@@ -746,7 +746,7 @@ async fn a_redriven_execution_waits_until_the_place_is_free() {
     let Claimed::Run(run) = office.scheduler.claim(&message, "next").await.unwrap() else {
         panic!("it should begin");
     };
-    office.scheduler.redrive(1).await.unwrap();
+    office.scheduler.redrive(1).await;
     let redriven = office.receive().await.unwrap();
     let worker = office.worker("w");
     assert_eq!(office.handle(&worker, &redriven).await, Worked::Held);
@@ -759,7 +759,7 @@ async fn a_redriven_execution_waits_until_the_place_is_free() {
 #[tokio::test]
 async fn a_paused_job_starts_nothing_and_a_resumed_one_goes_on() {
     let office = with_job(every("job", HOUR)).await;
-    let change = async |change, id| office.scheduler.change_job("job", &change, id).await;
+    let change = async |change, id| office.scheduler.change_job("acme/job", &change, id).await;
     change(Change::Pause, "p").await.unwrap();
     office.advance(3 * HOUR + MINUTE);
     office.scan().await;
@@ -789,7 +789,7 @@ async fn a_rescheduled_job_follows_its_new_schedule_only() {
     let other = Change::Reschedule(Schedule::Every { every_ms: 2 * HOUR });
     office
         .scheduler
-        .change_job("job", &other, "r")
+        .change_job("acme/job", &other, "r")
         .await
         .unwrap();
     office.advance(4 * HOUR + MINUTE);
@@ -809,13 +809,13 @@ async fn a_change_of_plan_sent_again_is_not_made_again() {
     let other = Change::Reschedule(Schedule::Every { every_ms: 2 * HOUR });
     let first = office
         .scheduler
-        .change_job("job", &other, "r")
+        .change_job("acme/job", &other, "r")
         .await
         .unwrap();
     office.advance(MINUTE);
     let again = office
         .scheduler
-        .change_job("job", &other, "r")
+        .change_job("acme/job", &other, "r")
         .await
         .unwrap();
     assert_eq!(
@@ -825,12 +825,12 @@ async fn a_change_of_plan_sent_again_is_not_made_again() {
     // What a job's status does not allow is refused in words.
     office
         .scheduler
-        .change_job("job", &Change::Cancel, "c")
+        .change_job("acme/job", &Change::Cancel, "c")
         .await
         .unwrap();
     let refused = office
         .scheduler
-        .change_job("job", &Change::Resume, "x")
+        .change_job("acme/job", &Change::Resume, "x")
         .await
         .unwrap_err();
     assert_eq!(
@@ -839,10 +839,10 @@ async fn a_change_of_plan_sent_again_is_not_made_again() {
     );
     let unknown = office
         .scheduler
-        .change_job("none", &Change::Cancel, "x")
+        .change_job("acme/none", &Change::Cancel, "x")
         .await
         .unwrap_err();
-    assert_eq!(unknown.to_string(), "there is no job 'none'");
+    assert_eq!(unknown.to_string(), "there is no job 'acme/none'");
 }
 
 // After an outage.
@@ -880,7 +880,7 @@ async fn run_last_runs_the_last_one_missed_if_it_is_inside_the_window() {
     assert_eq!(done, [id("job", 10 * HOUR)]);
     let (done, office) = after_an_outage(Misfire::RunLast, 10 * MINUTE).await;
     assert!(done.is_empty());
-    let job = office.scheduler.known_job("job").await.unwrap();
+    let job = office.scheduler.known_job("acme/job").await.unwrap();
     assert_eq!(job.next_fire_time, Some(TEST_EPOCH + 11 * HOUR));
 }
 
@@ -888,7 +888,7 @@ async fn run_last_runs_the_last_one_missed_if_it_is_inside_the_window() {
 async fn skip_missed_runs_none_of_them() {
     let (done, office) = after_an_outage(Misfire::SkipMissed, 3 * HOUR).await;
     assert!(done.is_empty());
-    let job = office.scheduler.known_job("job").await.unwrap();
+    let job = office.scheduler.known_job("acme/job").await.unwrap();
     assert_eq!(job.next_fire_time, Some(TEST_EPOCH + 11 * HOUR));
 }
 
@@ -943,7 +943,7 @@ async fn a_flood_of_one_tenant_does_not_starve_another() {
         let scheduler = office.scheduler.clone().keeping_the_queue_at(20);
         let room = scheduler.room().await.unwrap();
         assert_eq!(room, Room::from(20));
-        scheduler.scan_due(0..SHARDS, room).await.unwrap();
+        scheduler.scan_due(0..SHARDS, room).await;
         assert_eq!(scheduler.room().await.unwrap(), Room::from(0));
         office.work_all("w").await;
     }
@@ -961,11 +961,11 @@ async fn messages_that_wait_for_their_time_take_nobodys_room() {
         let near = once(&format!("near-{n}"), 10 * MINUTE);
         scheduler.create_job(near).await.unwrap();
     }
-    scheduler.scan_due(0..SHARDS, 5).await.unwrap();
+    scheduler.scan_due(0..SHARDS, 5).await;
     let room = scheduler.room().await.unwrap();
     assert_eq!(room, Room { due: 3, near: 0 });
     let due = with_due(&scheduler, "job").await;
-    let scanned = scheduler.scan_due(0..SHARDS, room).await.unwrap();
+    let scanned = scheduler.scan_due(0..SHARDS, room).await;
     let ids: Vec<_> = scanned.into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, [due]);
 }
@@ -977,7 +977,7 @@ async fn with_due(scheduler: &Scheduler, job_id: &str) -> String {
     let schedule = Schedule::Once { at: now };
     let job = NewJob::new(job_id, "acme", schedule);
     blind.create_job(job).await.unwrap();
-    scheduler::items::execution_id(now, job_id)
+    scheduler::items::execution_id(now, &whole(job_id))
 }
 
 /// A tenant that creates jobs by the thousand for now fills the queue no further than a scan would.
@@ -997,7 +997,7 @@ async fn creating_many_jobs_for_now_leaves_the_rest_to_the_scanner() {
     for _ in 0..4 {
         office.work_all("w").await;
         let room = scheduler.room().await.unwrap();
-        scheduler.scan_due(0..SHARDS, room).await.unwrap();
+        scheduler.scan_due(0..SHARDS, room).await;
     }
     assert_eq!(office.completions().len(), 8);
 }
@@ -1071,7 +1071,7 @@ async fn a_redrive_whose_answer_is_lost_knows_its_own_work() {
     let lost = Arc::new(LoseAnswer::to_first(update));
     let tap = office.cloud().tap();
     let plan = (tap.install(Arc::new(Tokenless)), tap.install(lost.clone()));
-    let redriven = office.scheduler.redrive(1).await.unwrap();
+    let redriven = office.scheduler.redrive(1).await;
     drop(plan);
     assert!(lost.seen() > 1, "it was never sent again");
     let execution_id = id("job", 0);
@@ -1088,7 +1088,7 @@ async fn a_one_off_job_can_be_paused_until_it_begins_and_is_due_when_it_is_resum
     let change = async |change, change_id: &str| {
         let scheduler = &office.scheduler;
         scheduler
-            .change_job("job", &change, change_id)
+            .change_job("acme/job", &change, change_id)
             .await
             .unwrap()
     };
@@ -1209,7 +1209,11 @@ async fn nothing_ever_scans_and_no_status_change_is_written_to_the_index_of_a_jo
     let created = recording.take();
     office.sweep().await;
     office.work_all("w").await;
-    let listed = office.scheduler.executions_of("job", 10).await.unwrap();
+    let listed = office
+        .scheduler
+        .executions_of("acme/job", 10)
+        .await
+        .unwrap();
     assert_eq!(listed[0].status, ExecutionStatus::Completed);
     let calls = recording.take();
     let on = |calls: &[Call], index: &str| -> f64 {
@@ -1268,7 +1272,7 @@ async fn creating_twice_creates_once_and_another_job_under_the_id_is_refused() {
     let other = Change::Reschedule(Schedule::Every { every_ms: 2 * HOUR });
     office
         .scheduler
-        .change_job("job", &other, "r")
+        .change_job("acme/job", &other, "r")
         .await
         .unwrap();
     office

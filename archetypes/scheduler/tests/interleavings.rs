@@ -81,7 +81,7 @@ async fn a_worker_with_an_old_message_starts_nothing_that_was_not_dispatched() {
             .expression_attribute_values(":pending", cloud::item::s("PENDING"))
             .expression_attribute_values(
                 ":lane",
-                cloud::item::s(scheduler::items::start_lane("job")),
+                cloud::item::s(scheduler::items::start_lane("acme/job")),
             )
             .expression_attribute_values(":due", cloud::item::n(desk.office.now()))
             .send()
@@ -175,7 +175,7 @@ async fn two_changes_of_plan_are_made_one_after_the_other() {
             let other = other.clone();
             async move {
                 office.invariants("job").await?;
-                let job = office.scheduler.known_job("job").await.unwrap();
+                let job = office.scheduler.known_job("acme/job").await.unwrap();
                 if (job.schedule_version, &job.schedule) != (3, &other) {
                     return Err(format!("{job:?}"));
                 }
@@ -519,11 +519,20 @@ async fn two_redrives_of_one_failure_make_it_run_again_once() {
         assert_eq!(office.status(&id("job", 0)).await, ExecutionStatus::Failed);
         office
     };
-    let redrive = |office: Arc<Office>| async move {
-        let redriven = office.scheduler.redrive(1).await.unwrap();
+    let by_queue = |office: Arc<Office>| async move {
+        let redriven = office.scheduler.redrive_queue(1).await;
         format!("{}", redriven.len())
     };
+    let by_table = |office: Arc<Office>| async move {
+        let redriven = office.scheduler.redrive_one(&id("job", 0)).await;
+        redriven.unwrap().to_string()
+    };
     let actors: Offices = Interleave::of(setup);
-    let explored = explore_offices(actors.actor("one", redrive).actor("other", redrive)).await;
+    let actors = actors.actor("one", by_queue).actor("other", by_queue);
+    let explored = explore_offices(actors).await;
     assert_ends(&explored, &["one 0, other 1", "one 1, other 0"]);
+    let actors: Offices = Interleave::of(setup);
+    let actors = actors.actor("queue", by_queue).actor("table", by_table);
+    let explored = explore_offices(actors).await;
+    assert_ends(&explored, &["queue 1, table false", "queue 1, table true"]);
 }

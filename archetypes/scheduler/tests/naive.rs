@@ -87,7 +87,7 @@ async fn row_4_a_worker_that_dies_takes_the_job_with_it() {
 /// Row 5. The documents' scan: query what is due in a window of time, then SendMessage for each.
 /// Nothing is marked. Windows follow each other without a gap.
 async fn naive_scan(office: &Office, from: Millis, until: Millis) {
-    let shard = cloud::item::shard_of("job", SHARDS);
+    let shard = cloud::item::shard_of("acme/job", SHARDS);
     let cloud = office.cloud();
     let found = cloud
         .dynamodb()

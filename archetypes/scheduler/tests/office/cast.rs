@@ -3,8 +3,8 @@
 
 use super::*;
 use chaos::Interleave;
-use scheduler::Enqueued;
 use scheduler::change_job::Change;
+use scheduler::{Enqueued, Misfire};
 
 pub type Desks = Interleave<Desk, String>;
 pub type Offices = Interleave<Office, String>;
@@ -63,7 +63,11 @@ pub fn changer(actors: Desks, name: &'static str, change: Change) -> Desks {
     actors.actor(name, move |desk| {
         let change = change.clone();
         async move {
-            let changed = desk.office.scheduler.change_job("job", &change, name).await;
+            let changed = desk
+                .office
+                .scheduler
+                .change_job("acme/job", &change, name)
+                .await;
             desk.through(name);
             changed.map_or_else(|error| error.to_string(), |_| "done".to_owned())
         }
@@ -74,7 +78,7 @@ pub fn office_changer(actors: Offices, name: &'static str, change: Change) -> Of
     actors.actor(name, move |office| {
         let change = change.clone();
         async move {
-            let changed = office.scheduler.change_job("job", &change, name).await;
+            let changed = office.scheduler.change_job("acme/job", &change, name).await;
             changed.map_or_else(|error| error.to_string(), |_| "done".to_owned())
         }
     })
@@ -113,10 +117,11 @@ pub fn completer(actors: Desks) -> Desks {
     actors.actor("first", |desk| async move { desk.complete().await })
 }
 
-/// Two executions of a job are in the queue at once; both messages are in hand.
+/// Two executions of a job are in the queue at once, and neither is missed; both messages are in hand.
 pub async fn two_due(overlap: Overlap) -> Desk {
     let mut desk = desk(NewJob {
         overlap,
+        misfire: Misfire::RunAll,
         ..every("job", HOUR)
     })
     .await;

@@ -1,0 +1,609 @@
+//! What no order of delivered calls shows: time that passes between a decision and its write, late copies,
+//! services that hang or refuse, a stuck neighbour, clocks that differ, and the findings that led here.
+#![allow(clippy::unwrap_used)]
+
+mod office;
+
+use chaos::{Conflicts, Says, Stuck, World};
+use cloud::tap::{Call, Plan, Request, Verdict};
+use cloud::{Backend, Clock, Ids, Options, TEST_EPOCH};
+use futures::future::BoxFuture;
+use office::cast::two_due;
+use office::*;
+use scheduler::change_job::Change;
+use scheduler::domain::{ExecutionStatus, JobStatus};
+use scheduler::service::{Settings, run_until};
+use scheduler::tables::SHARDS;
+use scheduler::{
+    Handler, Misfire, NewJob, Overlap, Run, Schedule, SchedulerError, Worked, Worker, items,
+};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+const DAY: cloud::Millis = 24 * HOUR;
+
+/// Holds the first call of these shapes until it is told to go on.
+struct Hold {
+    shapes: [&'static str; 2],
+    reached: Notify,
+    go: Notify,
+    met: AtomicUsize,
+}
+
+impl Hold {
+    fn first(shapes: [&'static str; 2]) -> Arc<Self> {
+        Arc::new(Self {
+            shapes,
+            reached: Notify::new(),
+            go: Notify::new(),
+            met: AtomicUsize::new(0),
+        })
+    }
+}
+
+impl Plan for Hold {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let shape = request.shape();
+        let is_it = self.shapes.iter().any(|it| shape.starts_with(it));
+        let hit = is_it && self.met.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            if hit {
+                self.reached.notify_one();
+                self.go.notified().await;
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+fn throttled() -> Verdict {
+    let kind = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException";
+    Verdict::Answer {
+        status: 400,
+        body: json!({"__type": kind, "message": "x"}),
+    }
+}
+
+// Changes of plan.
+
+/// The pause has decided that the run has not begun; its write is under way while the run begins and ends.
+#[tokio::test]
+async fn a_one_off_that_is_paused_while_it_begins_runs_once() {
+    for created in [500, HOUR] {
+        let office = with_job(once("job", created)).await;
+        let hold = Hold::first(["UpdateItem jobs if", "TransactWriteItems [Update jobs if"]);
+        let plan = office.cloud().tap().install(hold.clone());
+        let pausing = office.scheduler.change_job("acme/job", &Change::Pause, "p");
+        let rest = async {
+            hold.reached.notified().await;
+            office.advance(created);
+            office.scan().await;
+            office.work_all("w").await;
+            hold.go.notify_one();
+        };
+        let (paused, ()) = tokio::join!(pausing, rest);
+        drop(plan);
+        assert!(
+            matches!(paused, Err(SchedulerError::NotNow { .. })),
+            "{paused:?}"
+        );
+        office.advance(5 * SECOND);
+        let resumed = office
+            .scheduler
+            .change_job("acme/job", &Change::Resume, "r");
+        assert!(resumed.await.is_err());
+        office.live(2).await;
+        assert_eq!(office.starts(), [(id("job", created), 1)]);
+    }
+}
+
+/// One runs, one waits; the plan changes. The turn of the one that waits is the new plan's.
+#[tokio::test]
+async fn after_a_change_of_plan_nobody_waits_whom_the_plan_no_longer_has() {
+    let desk = two_due(Overlap::QueueOne).await;
+    let run = desk.claim("one").await;
+    assert_eq!(desk.try_claim("other", true).await, "waits");
+    let scheduler = &desk.office.scheduler;
+    let hourly = Change::Reschedule(Schedule::Every { every_ms: HOUR });
+    let job = scheduler.change_job("acme/job", &hourly, "r").await;
+    let fire = job.unwrap().next_fire_time.unwrap();
+    desk.office.advance(HOUR);
+    desk.office.scan().await;
+    let worker = desk.office.worker("w");
+    while let Some(message) = desk.office.receive().await {
+        desk.office.handle(&worker, &message).await;
+    }
+    scheduler.complete(&run).await.unwrap();
+    desk.office.work_all("w").await;
+    let waited = desk.office.status(&id("job", 2 * HOUR)).await;
+    let new = items::execution_id(fire, "acme/job");
+    let new = desk.office.status(&new).await;
+    assert_eq!(
+        (waited, new),
+        (ExecutionStatus::Cancelled, ExecutionStatus::Completed)
+    );
+    desk.office.invariants("job").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_change_id_used_for_another_change_is_refused() {
+    let office = with_job(every("job", HOUR)).await;
+    let change = async |change: &Change| office.scheduler.change_job("acme/job", change, "x").await;
+    change(&Change::Pause).await.unwrap();
+    let two_hours = Change::Reschedule(Schedule::Every { every_ms: 2 * HOUR });
+    for other in [&Change::Resume, &Change::Cancel, &two_hours] {
+        let refused = change(other).await;
+        assert!(
+            matches!(refused, Err(SchedulerError::IdTaken(_))),
+            "{other:?}: {refused:?}"
+        );
+    }
+    assert_eq!(
+        change(&Change::Pause).await.unwrap().status,
+        JobStatus::Paused
+    );
+    let rescheduled = office.scheduler.change_job("acme/job", &two_hours, "y");
+    rescheduled.await.unwrap();
+    let three_hours = Change::Reschedule(Schedule::Every { every_ms: 3 * HOUR });
+    let refused = office
+        .scheduler
+        .change_job("acme/job", &three_hours, "y")
+        .await;
+    assert!(matches!(refused, Err(SchedulerError::IdTaken(_))));
+}
+
+// Missed, or only late.
+
+#[tokio::test]
+async fn a_resumed_one_off_that_is_dispatched_late_is_not_missed() {
+    let office = with_job(once("job", HOUR)).await;
+    let change = async |scheduler: &scheduler::Scheduler, change, id| {
+        scheduler.change_job("acme/job", &change, id).await.unwrap()
+    };
+    change(&office.scheduler, Change::Pause, "p").await;
+    office.advance(2 * DAY);
+    // The queue is full while it is resumed, and for a minute more.
+    let full = office.scheduler.clone().keeping_the_queue_at(0);
+    let fire = change(&full, Change::Resume, "r").await.next_fire_time;
+    office.advance(61 * SECOND);
+    office.scan().await;
+    office.work_all("w").await;
+    let row = items::execution_id(fire.unwrap(), "acme/job");
+    let row = office.execution(&row).await;
+    assert_eq!(row.status, ExecutionStatus::Completed, "{:?}", row.reason);
+}
+
+/// Dispatched in time, and then no worker for two days: the policy decides again when it is to begin.
+#[tokio::test]
+async fn what_was_dispatched_in_time_and_begins_late_is_missed_too() {
+    for (misfire, catch_up_ms, runs) in [
+        (Misfire::SkipMissed, DAY, false),
+        (Misfire::RunLast, 3 * DAY, true),
+        (Misfire::RunLast, DAY, false),
+        (Misfire::RunAll, DAY, false),
+        (Misfire::RunAll, 3 * DAY, true),
+    ] {
+        let office = with_job(NewJob {
+            misfire,
+            catch_up_ms,
+            overlap: Overlap::Skip,
+            ..once("job", 500)
+        })
+        .await;
+        office.advance(2 * DAY);
+        office.scan().await;
+        office.sweep().await;
+        office.work_all("w").await;
+        let row = office.execution(&id("job", 500)).await;
+        let expected = match runs {
+            true => ExecutionStatus::Completed,
+            false => ExecutionStatus::Skipped,
+        };
+        assert_eq!(row.status, expected, "{misfire:?} {catch_up_ms}");
+        assert_eq!(office.starts().len(), usize::from(runs));
+        office.invariants("job").await.unwrap();
+    }
+}
+
+/// An execution that waited for its turn was not missed, however long the other one ran.
+#[tokio::test]
+async fn one_that_waited_for_its_turn_is_not_missed() {
+    let desk = two_due(Overlap::QueueOne).await;
+    let run = desk.claim("one").await;
+    assert_eq!(desk.try_claim("other", true).await, "waits");
+    // The third is due meanwhile, and is skipped for the one that waits.
+    desk.office.advance(HOUR);
+    desk.office.scan().await;
+    desk.office.work_all("w").await;
+    desk.office.scheduler.complete(&run).await.unwrap();
+    desk.office.work_all("w").await;
+    assert_eq!(desk.office.completions(), [id("job", 2 * HOUR)]);
+}
+
+// The last word of a worker, and its lease.
+
+#[tokio::test]
+async fn a_conflict_at_the_end_does_not_run_it_again() {
+    for fails in [0, 1] {
+        let office = with_job(once("job", 0)).await;
+        office.diary.lock().unwrap().fails = fails;
+        let message = office.receive().await.unwrap();
+        let plan = Arc::new(Conflicts::on("UpdateItem", 1));
+        let installed = office.cloud().tap().install(plan.clone());
+        let worked = office.handle(&office.worker("w"), &message).await;
+        assert_eq!(plan.left(), 0);
+        drop(installed);
+        assert_eq!(worked == Worked::Completed, fails == 0, "{worked:?}");
+        office.live(3).await;
+        assert_eq!(office.starts().len() as u32, 1 + fails);
+    }
+}
+
+/// The SDK gives up after three; the worker does not while it has the lease.
+#[tokio::test]
+async fn throttling_at_the_end_does_not_run_it_again() {
+    for overlap in [Overlap::AllowAll, Overlap::Skip] {
+        let office = with_job(NewJob {
+            overlap,
+            ..once("job", 0)
+        })
+        .await;
+        let message = office.receive().await.unwrap();
+        let seen = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&seen);
+        let plan = Says(move |request: &Request| {
+            let ends = request.body.to_string().contains("COMPLETED");
+            match ends && count.fetch_add(1, Ordering::SeqCst) < 7 {
+                true => throttled(),
+                false => Verdict::Pass,
+            }
+        });
+        let installed = office.cloud().tap().install(Arc::new(plan));
+        let worked = office.handle(&office.worker("w"), &message).await;
+        drop(installed);
+        assert_eq!(worked, Worked::Completed, "{overlap:?}");
+        assert!(seen.load(Ordering::SeqCst) > 7);
+        office.live(3).await;
+        assert_eq!(office.starts().len(), 1);
+    }
+}
+
+/// By the machine's clock: what takes real time.
+async fn open_by_the_clock() -> Office {
+    let options = Options {
+        backend: Backend::Embedded,
+        data: None,
+        prefix: None,
+        clock: Clock::System,
+        ids: Ids::Uuid,
+    };
+    open_on(cloud::connect_with(options).await.unwrap()).await
+}
+
+/// Ends two leases and a half after it began.
+struct Lasts;
+
+impl Handler for Lasts {
+    fn run<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(2_500) {
+                cloud::item::pause(6).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// SQS refuses to hide messages, or hangs, for longer than a lease; the row can be extended all the time.
+#[tokio::test]
+async fn a_heartbeat_that_cannot_hide_its_message_keeps_its_lease() {
+    for hangs in [false, true] {
+        let office = open_by_the_clock().await;
+        let now = office.now();
+        let job = NewJob {
+            lease_ms: 1_000,
+            ..NewJob::new("job", "acme", Schedule::Once { at: now })
+        };
+        office.scheduler.create_job(job).await.unwrap();
+        let message = office.receive().await.unwrap();
+        let _plan = office.cloud().tap().install(Arc::new(NeverHides { hangs }));
+        let worker = Worker::new(office.scheduler.clone(), "w", Arc::new(Lasts));
+        let worked = worker.handle(&message).await.unwrap();
+        assert_eq!(worked, Worked::Completed, "hangs: {hangs}");
+    }
+}
+
+struct NeverHides {
+    hangs: bool,
+}
+
+impl Plan for NeverHides {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let hides = request.operation == "ChangeMessageVisibility";
+        Box::pin(async move {
+            match (hides, self.hangs) {
+                (false, _) => Verdict::Pass,
+                (true, true) => std::future::pending().await,
+                (true, false) => Verdict::Answer {
+                    status: 403,
+                    body: json!({"__type": "com.amazonaws.sqs#RequestThrottled", "message": "x"}),
+                },
+            }
+        })
+    }
+}
+
+/// Panics at the first call of each of these operations.
+struct Panics {
+    at: &'static str,
+    left: AtomicUsize,
+}
+
+impl Plan for Panics {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let hit = request.operation == self.at
+            && self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok();
+        Box::pin(async move {
+            assert!(!hit, "made by this test");
+            Verdict::Pass
+        })
+    }
+}
+
+/// Says that it was run.
+struct Tells(Arc<Notify>);
+
+impl Handler for Tells {
+    fn run<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        self.0.notify_one();
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Wherever a worker, the scanner or the sweeper panics, the process goes on with the next message.
+#[tokio::test]
+async fn a_panic_ends_no_loop() {
+    for at in [
+        "ReceiveMessage",
+        "BatchGetItem",
+        "Query",
+        "GetQueueAttributes",
+    ] {
+        let office = open_by_the_clock().await;
+        let at = Arc::new(Panics {
+            at,
+            left: AtomicUsize::new(3),
+        });
+        let now = office.now();
+        let blind = office.scheduler.clone().keeping_the_queue_at(0);
+        let job = NewJob::new("job", "acme", Schedule::Once { at: now });
+        blind.create_job(job).await.unwrap();
+        let _plan = office.cloud().tap().install(at.clone());
+        let settings = Settings {
+            workers: 1,
+            scan_every: Duration::from_millis(20),
+            sweep_every: Duration::from_millis(20),
+        };
+        let done = Arc::new(Notify::new());
+        let running = run_until(
+            office.scheduler.clone(),
+            Arc::new(Tells(Arc::clone(&done))),
+            settings,
+            done.notified(),
+        );
+        let ran = tokio::time::timeout(Duration::from_secs(20), running).await;
+        assert!(ran.is_ok(), "after a panic in {} nothing ran", at.at);
+        assert_eq!(at.left.load(Ordering::SeqCst), 0);
+    }
+}
+
+// Text from outside.
+
+/// SQS takes XML's characters and no others. What it does not take is refused before the first write.
+#[tokio::test]
+async fn every_id_that_is_taken_is_one_that_sqs_takes() {
+    let office = open().await;
+    let odd = (0..=0x20)
+        .chain(0x7f..0xa0)
+        .chain([0xd7ff, 0xe000, 0xfdd0, 0xfeff, 0xfffd, 0xfffe, 0xffff])
+        .chain([0x1_0000, 0x1_fffe, 0x10_ffff]);
+    let (mut taken, mut refused) = (0, 0);
+    for odd in odd.filter_map(char::from_u32) {
+        let recording = office.cloud().tap().record();
+        let created = office
+            .scheduler
+            .create_job(once(&format!("j{odd}b"), 0))
+            .await;
+        let calls = recording.take();
+        let sent = calls
+            .iter()
+            .filter(|call| call.request.operation == "SendMessage");
+        match created {
+            Ok(_) => {
+                assert_eq!(sent.count(), 1, "{odd:?}");
+                let message = office.receive().await.unwrap();
+                let worked = office.handle(&office.worker("w"), &message).await;
+                assert_eq!(worked, Worked::Completed, "{odd:?}");
+                taken += 1;
+            }
+            Err(SchedulerError::BadInput(_)) => {
+                assert!(calls.is_empty(), "{odd:?}");
+                refused += 1;
+            }
+            Err(other) => panic!("{odd:?}: {other}"),
+        }
+    }
+    assert!(taken > 5 && refused > 60, "{taken} {refused}");
+}
+
+fn cron(expression: &str, time_zone: &str) -> Schedule {
+    Schedule::Cron {
+        expression: expression.to_owned(),
+        time_zone: time_zone.to_owned(),
+    }
+}
+
+/// Each of these made croner look at every day until the year 5000.
+#[test]
+fn a_cron_that_never_fires_is_refused_cheaply() {
+    for expression in [
+        "0 0 31 4,6,9,11 *",
+        "0 0 30 2 *",
+        "0 0 31 2,4,6,9,11 *",
+        "* * * 31 2 *",
+    ] {
+        for zone in ["UTC", "Africa/Casablanca"] {
+            let begun = Instant::now();
+            let refused = cron(expression, zone).validate(TEST_EPOCH).unwrap_err();
+            let took = begun.elapsed();
+            assert_eq!(refused.to_string(), format!("'{expression}' never fires"));
+            assert!(took < Duration::from_millis(300), "{expression}: {took:?}");
+        }
+    }
+    // The rarest that fires.
+    for (expression, fires) in [("0 0 29 2 *", 2028), ("0 0 0 1 1 * 2030", 2030)] {
+        let begun = Instant::now();
+        let schedule = cron(expression, "Africa/Casablanca");
+        schedule.validate(TEST_EPOCH).unwrap();
+        let next = schedule.next_after(TEST_EPOCH, TEST_EPOCH).unwrap();
+        let next = chrono::DateTime::from_timestamp_millis(next + DAY).unwrap();
+        assert_eq!(chrono::Datelike::year(&next), fires);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(300), "{expression}: {took:?}");
+    }
+}
+
+#[test]
+fn a_cron_with_an_empty_place_in_a_list_is_refused() {
+    for expression in [",1 * * * *", "1,,2 * * * *", "1, * * * *", "* * , * *"] {
+        let refused = cron(expression, "UTC").validate(TEST_EPOCH);
+        assert!(refused.is_err(), "{expression}");
+    }
+    let long = format!("{} * * * *", vec!["1"; 200].join(","));
+    let refused = cron(&long, "UTC").validate(TEST_EPOCH).unwrap_err();
+    assert!(refused.to_string().len() < 300, "{refused}");
+}
+
+// Cost.
+
+/// What a dispatch, a claim and a completion write does not grow with what the handler is told.
+#[tokio::test]
+async fn parameters_cost_nothing_where_they_are_not_needed() {
+    let mut units = Vec::new();
+    for length in [0, 64 * 1024] {
+        let office = with_job(NewJob {
+            parameters: "x".repeat(length),
+            overlap: Overlap::Skip,
+            ..every("job", HOUR)
+        })
+        .await;
+        office.advance(HOUR);
+        let recording = office.cloud().tap().record();
+        office.scan().await;
+        office.work_all("w").await;
+        let calls = recording.take();
+        units.push(calls.iter().map(Call::write_units).sum::<f64>());
+        assert_eq!(office.completions().len(), 1);
+    }
+    assert_eq!(units[0], units[1]);
+}
+
+// Neighbours.
+
+/// One execution, and one shard of the index, hang. The others are dispatched and swept meanwhile.
+#[tokio::test]
+async fn a_stuck_execution_and_a_stuck_shard_delay_no_other() {
+    let office = open().await;
+    let (stuck, shard) = ("acme/job-0", cloud::item::shard_of("acme/job-0", SHARDS));
+    let hangs = (shard + 1) % SHARDS;
+    let mut others = Vec::new();
+    for n in 0..24 {
+        let name = format!("job-{n}");
+        office
+            .scheduler
+            .create_job(once(&name, HOUR))
+            .await
+            .unwrap();
+        let of = cloud::item::shard_of(&whole(&name), SHARDS);
+        if n > 0 && of != hangs {
+            others.push(id(&name, HOUR));
+        }
+    }
+    assert!(others.len() > 10);
+    office.advance(HOUR);
+    for lane in ["start", "watch"] {
+        let hanging = [stuck.to_owned(), format!("{lane}-{hangs}")];
+        let hanging = hanging.map(|it| Arc::new(Stuck::hanging(&it)));
+        let tap = office.cloud().tap();
+        let plans: Vec<_> = hanging.iter().map(|it| tap.install(it.clone())).collect();
+        let begun = Instant::now();
+        let did: Vec<_> = match lane {
+            "start" => {
+                let found = office.scheduler.scan_due(0..SHARDS, 100).await;
+                found
+                    .into_iter()
+                    .map(|(id, did)| (id, did.is_ok()))
+                    .collect()
+            }
+            _ => {
+                let found = office.scheduler.sweep_stale(0..SHARDS).await;
+                found
+                    .into_iter()
+                    .map(|(id, did)| (id, did.is_ok()))
+                    .collect()
+            }
+        };
+        assert!(begun.elapsed() < Duration::from_secs(10), "{lane}");
+        drop(plans);
+        for other in &others {
+            assert!(
+                did.contains(&(other.clone(), true)),
+                "{lane} {other}: {did:?}"
+            );
+        }
+        let failed = did.iter().filter(|(_, well)| !well).count();
+        assert_eq!(failed, 2, "{did:?}");
+        assert!(hanging.iter().all(|it| it.met() > 0));
+        // All are dispatched, and their messages are lost, for the sweeper to find.
+        office.scan().await;
+        while office.receive().await.is_some() {}
+        office.advance(MINUTE);
+    }
+}
+
+/// SQS loses the dead-letter queue. What has failed is found in the table, and gets another chance.
+#[tokio::test]
+async fn what_is_dead_is_found_without_the_dead_letter_queue() {
+    let job = NewJob {
+        max_attempts: 1,
+        ..once("job", HOUR)
+    };
+    let office = desk(job).await;
+    let office = Office { ..office.office };
+    office.advance(MINUTE);
+    office.sweep().await;
+    office.diary.lock().unwrap().fails = 1;
+    office.work_all("w").await;
+    assert_eq!(
+        office.status(&id("job", HOUR)).await,
+        ExecutionStatus::Failed
+    );
+    while let Some(message) = office.scheduler.receive_dead().await.unwrap() {
+        drop(message);
+    }
+    let redriven = office.scheduler.redrive(10).await;
+    assert_eq!(redriven.len(), 1, "{redriven:?}");
+    office.work_all("w").await;
+    assert_eq!(office.completions(), [id("job", HOUR)]);
+    assert!(office.scheduler.redrive(10).await.is_empty());
+    office.invariants("job").await.unwrap();
+}
