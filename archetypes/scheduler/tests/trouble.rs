@@ -1,21 +1,22 @@
-//! What no order of delivered calls shows: time that passes between a decision and its write, late copies,
-//! services that hang or refuse, a stuck neighbour, clocks that differ, and the findings that led here.
+//! What no order of delivered calls shows: late copies, services that hang or refuse, a stuck neighbour, clocks
+//! that differ, text at its limits.
 #![allow(clippy::unwrap_used)]
 
 mod office;
 
-use chaos::{Conflicts, Says, Stuck, World};
+use chaos::{Conflicts, LateCopies, Says, Stuck, Trouble, TroubleSweep, World};
 use cloud::tap::{Call, Plan, Request, Verdict};
-use cloud::{Backend, Clock, Ids, Options, TEST_EPOCH};
+use cloud::{Backend, Clock, CloudError, Ids, Options, Patience, TEST_EPOCH, as_actor};
 use futures::future::BoxFuture;
-use office::cast::two_due;
+use office::cast::{due_office, two_due};
 use office::*;
 use scheduler::change_job::Change;
 use scheduler::domain::{ExecutionStatus, JobStatus};
+use scheduler::queue::Message;
 use scheduler::service::{Settings, run_until};
 use scheduler::tables::SHARDS;
 use scheduler::{
-    Handler, Misfire, NewJob, Overlap, Run, Schedule, SchedulerError, Worked, Worker, items,
+    Finish, Handler, Misfire, NewJob, Overlap, Run, Schedule, SchedulerError, Worked, Worker, items,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -606,4 +607,500 @@ async fn what_is_dead_is_found_without_the_dead_letter_queue() {
     assert_eq!(office.completions(), [id("job", HOUR)]);
     assert!(office.scheduler.redrive(10).await.is_empty());
     office.invariants("job").await.unwrap();
+}
+
+// Late copies: each write of a story arrives once more, after any later call.
+
+/// Works on the message of this execution until it has ended: a worker that died is waited for.
+async fn worked_off(office: &Office, execution_id: &str) {
+    for round in 0..4 {
+        let execution = office.execution(execution_id).await;
+        if execution.completed_at.is_some() {
+            return;
+        }
+        let message = Message {
+            says: Some((&execution).into()),
+            receipt: "a copy".to_owned(),
+        };
+        let worker = office.worker(&format!("worker-{round}"));
+        worker.handle(&message).await.unwrap();
+        office.advance(MINUTE);
+    }
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_plan_or_a_run_changes_nothing() {
+    let change = |change: Change, change_id: &'static str| {
+        move |office: Arc<Office>| {
+            let change = change.clone();
+            async move {
+                let changed = office.scheduler.change_job("acme/job", &change, change_id);
+                changed.await.unwrap();
+            }
+        }
+    };
+    let harmless = LateCopies::of(open)
+        .act("client", |office: Arc<Office>| async move {
+            let job = NewJob {
+                parameters: "good morning".to_owned(),
+                overlap: Overlap::Skip,
+                ..every("job", HOUR)
+            };
+            office.scheduler.create_job(job).await.unwrap();
+        })
+        .act("scanner", |office: Arc<Office>| async move {
+            let left = TEST_EPOCH + HOUR - office.now();
+            office.advance(left.max(0));
+            office.scheduler.enqueue(&id("job", HOUR)).await.unwrap();
+        })
+        .act("sweeper", |office: Arc<Office>| async move {
+            office.advance(MINUTE / 2);
+            office.scheduler.sweep(&id("job", HOUR)).await.unwrap();
+        })
+        .act("worker", |office: Arc<Office>| async move {
+            worked_off(&office, &id("job", HOUR)).await;
+        })
+        .act("pauser", change(Change::Pause, "p"))
+        .act("resumer", change(Change::Resume, "r"))
+        .act("canceller", change(Change::Cancel, "c"))
+        .check(|office| async move {
+            let all = office.invariants("job").await?;
+            let job = office.scheduler.known_job("acme/job").await.unwrap();
+            match (all[&id("job", HOUR)], job.status) {
+                (ExecutionStatus::Completed, JobStatus::Cancelled) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    assert!(harmless.landings.len() > 60, "{}", harmless.landings.len());
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_failure_or_a_redrive_changes_nothing() {
+    let failing = || async {
+        let job = NewJob {
+            max_attempts: 1,
+            ..once("job", 0)
+        };
+        let office = with_job(job).await;
+        office.diary.lock().unwrap().fails = 1;
+        office
+    };
+    let harmless = LateCopies::of(failing)
+        .act("worker", |office: Arc<Office>| async move {
+            worked_off(&office, &id("job", 0)).await;
+        })
+        .act("sweeper", |office: Arc<Office>| async move {
+            office.scheduler.sweep(&id("job", 0)).await.unwrap();
+        })
+        .act("operator", |office: Arc<Office>| async move {
+            office.scheduler.redrive_one(&id("job", 0)).await.unwrap();
+        })
+        .act("again", |office: Arc<Office>| async move {
+            worked_off(&office, &id("job", 0)).await;
+        })
+        .check(|office| async move {
+            match office.invariants("job").await?[&id("job", 0)] {
+                ExecutionStatus::Completed => Ok(()),
+                // The worker of the one attempt died, and whoever came next gave it up.
+                ExecutionStatus::Failed => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    assert!(harmless.landings.len() > 20, "{}", harmless.landings.len());
+}
+
+/// One runs, breathes and ends; the other waits, is handed the place, and runs.
+#[tokio::test]
+async fn a_late_copy_of_a_turn_or_a_heartbeat_changes_nothing() {
+    let harmless = LateCopies::of(|| async {
+        let mut desk = two_due(Overlap::QueueOne).await;
+        desk.run = Some(desk.claim("one").await);
+        desk
+    })
+    .act("other", |desk: Arc<Desk>| async move {
+        desk.try_claim("other", true).await;
+    })
+    .act("one", |desk: Arc<Desk>| async move {
+        for _ in 0..3 {
+            desk.office.advance(10 * SECOND);
+            desk.office.scheduler.heartbeat(desk.begun()).await.unwrap();
+        }
+    })
+    .act("end", |desk: Arc<Desk>| async move {
+        let lease = desk.office.execution(&id("job", HOUR)).await;
+        let kept = lease.lease_expires_at >= Some(desk.office.now() + 20 * SECOND);
+        assert!(kept, "a late heartbeat has shortened the lease");
+        desk.office.scheduler.complete(desk.begun()).await.unwrap();
+    })
+    .act("turn", |desk: Arc<Desk>| async move {
+        worked_off(&desk.office, &id("job", 2 * HOUR)).await;
+    })
+    .check(|desk| async move {
+        let all = desk.office.invariants("job").await?;
+        match (all[&id("job", HOUR)], all[&id("job", 2 * HOUR)]) {
+            (ExecutionStatus::Completed, ExecutionStatus::Completed) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .run()
+    .await
+    .unwrap();
+    assert!(harmless.landings.len() > 20, "{}", harmless.landings.len());
+}
+
+// Every call meets every trouble.
+
+impl Office {
+    /// The same, waiting for what hangs no longer than a test can.
+    fn impatient(self) -> Self {
+        let cloud = self.cloud().with_patience(Patience::SHORT);
+        Self {
+            scheduler: self.scheduler.on(cloud),
+            ..self
+        }
+    }
+}
+
+/// A conflict is tried again; of the others the caller learns what kind of fault it was.
+fn is_told<T: std::fmt::Debug>(
+    trouble: Trouble,
+    told: &Result<T, SchedulerError>,
+) -> Result<(), String> {
+    match (trouble, told) {
+        (_, Ok(_))
+        | (Trouble::Throttled, Err(SchedulerError::Fault(CloudError::Throttled(_))))
+        | (
+            Trouble::Hangs | Trouble::HangsAfter,
+            Err(SchedulerError::Fault(CloudError::Unknown(_)) | SchedulerError::Contended),
+        ) => Ok(()),
+        (_, Err(error)) => Err(format!("it was told {error:?}")),
+    }
+}
+
+/// After the trouble and some rounds of life, each job here has had its run, once.
+async fn each_ran_once(office: Arc<Office>) -> Result<(), String> {
+    let all = office.invariants("job").await?;
+    let due = all.iter().filter(|(id, _)| {
+        let (time, _) = items::parts_of(id).unwrap();
+        time <= TEST_EPOCH + HOUR
+    });
+    for (id, status) in due {
+        if *status != ExecutionStatus::Completed {
+            return Err(format!("{id} is {status:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_creation_meets_every_trouble_and_the_job_runs_once() {
+    let create = |office: Arc<Office>| async move {
+        let job = NewJob {
+            parameters: "good morning".to_owned(),
+            ..once("job", 0)
+        };
+        office.scheduler.create_job(job).await
+    };
+    TroubleSweep::of(|| async { open().await.impatient() })
+        .action("client", create)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |office| async move {
+            create(Arc::clone(&office)).await.unwrap();
+            office.live(3).await;
+            assert_eq!(office.starts().len(), 1);
+        })
+        .check(each_ran_once)
+        .run()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_dispatch_meets_every_trouble_and_the_series_goes_on() {
+    let dispatch =
+        |office: Arc<Office>| async move { office.scheduler.enqueue(&id("job", HOUR)).await };
+    TroubleSweep::of(|| async { due_office(every("job", HOUR)).await.impatient() })
+        .action("scanner", dispatch)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(|office| async move {
+            office.live(3).await;
+            assert_eq!(office.starts().len(), 1);
+        })
+        .check(each_ran_once)
+        .run()
+        .await
+        .unwrap();
+}
+
+/// The worker of a short lease: a service that hangs ends its tries in a second.
+#[tokio::test]
+async fn a_worker_meets_every_trouble_and_what_it_lives_through_is_run_once() {
+    for overlap in [Overlap::AllowAll, Overlap::QueueOne] {
+        for fails in [0, 1] {
+            let setup = move || async move {
+                let job = NewJob {
+                    overlap,
+                    parameters: "good morning".to_owned(),
+                    lease_ms: 1_000,
+                    timeout_ms: 1_000,
+                    ..every("job", HOUR)
+                };
+                let office = due_office(job).await.impatient();
+                office.scan().await;
+                office.diary.lock().unwrap().fails = fails;
+                office
+            };
+            TroubleSweep::of(setup)
+                .action("worker", |office: Arc<Office>| async move {
+                    let due = id("job", HOUR);
+                    let execution = office.scheduler.read_execution(&due);
+                    let execution = as_actor("beside", execution).await.unwrap().unwrap();
+                    let message = Message {
+                        says: Some((&execution).into()),
+                        receipt: "a copy".to_owned(),
+                    };
+                    office.worker("worker").handle(&message).await
+                })
+                .answers(|trouble, _, told| is_told(trouble, told))
+                .recovery(|office| async move { office.live(4).await })
+                .check(move |office| async move {
+                    // A conflict and throttling are lived through; what hangs costs the lease.
+                    let starts = office.starts().len() as u32;
+                    if !(1..=2 + fails).contains(&starts) {
+                        return Err(format!("{starts} starts"));
+                    }
+                    each_ran_once(office).await
+                })
+                .run()
+                .await
+                .unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn conflicts_and_throttling_never_run_a_handler_twice() {
+    for overlap in [Overlap::AllowAll, Overlap::QueueOne] {
+        let setup = move || async move {
+            let office = due_office(NewJob {
+                overlap,
+                ..every("job", HOUR)
+            })
+            .await;
+            office.scan().await;
+            office
+        };
+        TroubleSweep::of(setup)
+            .troubles(&[Trouble::Conflict, Trouble::Throttled])
+            .action("worker", |office: Arc<Office>| async move {
+                let message = office.receive().await.unwrap();
+                office.worker("worker").handle(&message).await
+            })
+            .answers(|trouble, _, told| is_told(trouble, told))
+            .recovery(|office| async move { office.live(4).await })
+            .check(|office| async move {
+                match office.starts().len() {
+                    1 => each_ran_once(office).await,
+                    starts => Err(format!("{starts} starts")),
+                }
+            })
+            .run()
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_plan_meets_every_trouble_and_is_made_once() {
+    for change in [
+        Change::Pause,
+        Change::Cancel,
+        Change::Reschedule(Schedule::Every { every_ms: 2 * HOUR }),
+    ] {
+        let change_it = move |office: Arc<Office>| {
+            let change = change.clone();
+            async move {
+                let changed = office.scheduler.change_job("acme/job", &change, "c");
+                changed.await
+            }
+        };
+        // One runs, one waits: the change calls it off.
+        let again = change_it.clone();
+        TroubleSweep::of(|| async {
+            let desk = two_due(Overlap::QueueOne).await;
+            desk.claim("one").await;
+            assert_eq!(desk.try_claim("other", true).await, "waits");
+            desk.office.impatient()
+        })
+        .action("client", change_it)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |office| {
+            let again = again(office);
+            async move { again.await.unwrap() }
+        })
+        .check(|office| async move {
+            let all = office.invariants("job").await?;
+            let job = office.scheduler.known_job("acme/job").await.unwrap();
+            match (all[&id("job", 2 * HOUR)], job.schedule_version) {
+                (ExecutionStatus::Cancelled, 2) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_and_a_redrive_meet_every_trouble() {
+    let sweep = |office: Arc<Office>| async move {
+        let swept = office.scheduler.sweep(&id("job", HOUR)).await;
+        swept.map(|_| ()).map_err(SchedulerError::from)
+    };
+    TroubleSweep::of(|| async {
+        let office = due_office(every("job", HOUR)).await.impatient();
+        office.scan().await;
+        office.receive().await.unwrap();
+        office.advance(MINUTE);
+        office
+    })
+    .action("sweeper", sweep)
+    .answers(|trouble, _, told| is_told(trouble, told))
+    .recovery(|office| async move { office.live(4).await })
+    .check(each_ran_once)
+    .run()
+    .await
+    .unwrap();
+    let redrive = |office: Arc<Office>| async move {
+        let redriven = office.scheduler.redrive_one(&id("job", HOUR)).await;
+        redriven.map(|_| ())
+    };
+    TroubleSweep::of(|| async {
+        let job = NewJob {
+            max_attempts: 1,
+            ..once("job", HOUR)
+        };
+        let office = due_office(job).await;
+        office.diary.lock().unwrap().fails = 1;
+        office.live(1).await;
+        office.impatient()
+    })
+    .action("operator", redrive)
+    .answers(|trouble, _, told| is_told(trouble, told))
+    .recovery(move |office| async move {
+        redrive(Arc::clone(&office)).await.unwrap();
+        office.live(4).await;
+    })
+    .check(each_ran_once)
+    .run()
+    .await
+    .unwrap();
+}
+
+// Clocks that differ.
+
+/// With clocks that differ by less than two thirds of a lease a living worker keeps its run; beyond that it may
+/// lose it, and the row still completes once.
+#[tokio::test]
+async fn a_living_worker_keeps_its_run_while_clocks_differ_by_less_than_two_thirds_of_a_lease() {
+    // The other one's clock is ahead, or the owner's is behind: the same.
+    for (ahead, taken) in [(-HOUR, false), (19 * SECOND, false), (31 * SECOND, true)] {
+        let desk = desk(once("job", HOUR)).await;
+        let office = &desk.office;
+        let run = desk.claim("owner").await;
+        let theirs = Clock::manual(office.now() + ahead);
+        let other = office
+            .scheduler
+            .on(office.cloud().with_clock(theirs.clone()));
+        let other = office.worker_on("other", &other);
+        let mut lost = false;
+        // A lease of thirty seconds, and a heartbeat every ten.
+        for _ in 0..5 {
+            let worked = office.handle(&other, &desk.message).await;
+            lost |= worked == Worked::Completed;
+            office.advance(10 * SECOND);
+            theirs.advance(Duration::from_secs(10));
+            let worked = office.handle(&other, &desk.message).await;
+            lost |= worked == Worked::Completed;
+            office.scheduler.heartbeat(&run).await.unwrap();
+        }
+        assert_eq!(lost, taken, "ahead by {ahead} ms");
+        let finish = office.scheduler.complete(&run).await.unwrap();
+        assert_eq!(finish == Finish::Stale, taken);
+        assert_eq!(
+            office.status(&id("job", HOUR)).await,
+            ExecutionStatus::Completed
+        );
+    }
+}
+
+/// A scanner's clock only says when a message is sent: what begins early or is missed, the worker's clock says.
+#[tokio::test]
+async fn a_scanner_whose_clock_is_off_by_less_than_a_minute_changes_nothing() {
+    for off in [-50 * SECOND, 50 * SECOND] {
+        let office = with_job(NewJob {
+            misfire: Misfire::SkipMissed,
+            ..every("job", HOUR)
+        })
+        .await;
+        office.advance(HOUR);
+        let theirs = office.cloud().with_clock(Clock::manual(office.now() + off));
+        let scanner = office.scheduler.on(theirs);
+        scanner.scan_due(0..SHARDS, 10).await;
+        office.scan().await;
+        office.work_all("w").await;
+        assert_eq!(office.completions(), [id("job", HOUR)], "{off}");
+        office.invariants("job").await.unwrap();
+    }
+}
+
+// The real loops.
+
+/// One job hangs, whoever asks for it; the scanner, the sweeper and the workers run all others meanwhile.
+#[tokio::test]
+async fn a_stuck_job_keeps_no_other_from_running() {
+    let office = open_by_the_clock().await.impatient();
+    let at = office.now();
+    let blind = office.scheduler.clone().keeping_the_queue_at(0);
+    for n in 0..12 {
+        let job = NewJob::new(format!("job-{n}"), "acme", Schedule::Once { at });
+        blind.create_job(job).await.unwrap();
+    }
+    let stuck = Arc::new(Stuck::hanging("acme/job-0"));
+    let _plan = office.cloud().tap().install(stuck.clone());
+    let left = Arc::new((AtomicUsize::new(11), Notify::new()));
+    let settings = Settings {
+        workers: 2,
+        scan_every: Duration::from_millis(20),
+        sweep_every: Duration::from_millis(20),
+    };
+    let counts = Arc::new(Counts(Arc::clone(&left)));
+    let running = run_until(
+        office.scheduler.clone(),
+        counts,
+        settings,
+        left.1.notified(),
+    );
+    let ran = tokio::time::timeout(Duration::from_secs(15), running).await;
+    assert!(ran.is_ok(), "{:?} did not run", left.0);
+    assert!(stuck.met() > 0);
+}
+
+/// Counts down.
+struct Counts(Arc<(AtomicUsize, Notify)>);
+
+impl Handler for Counts {
+    fn run<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        if self.0.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.1.notify_one();
+        }
+        Box::pin(async { Ok(()) })
+    }
 }
