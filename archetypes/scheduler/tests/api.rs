@@ -265,6 +265,95 @@ async fn a_job_of_another_tenant_is_not_found() {
     assert_eq!(code, 400);
 }
 
+/// Whatever a body has, at its limits and beyond, is taken or refused in words.
+#[tokio::test]
+async fn every_value_of_every_body_is_taken_or_refused_in_words() {
+    let server = serve().await;
+    let far = 9_000_000_000_000_i64;
+    let schedules = [
+        json!({"type": "once", "at": far}),
+        json!({"type": "every", "every_ms": 3_600_000_000_i64}),
+        json!({"type": "cron", "expression": "0 9 1 1 *", "time_zone": "Europe/Berlin"}),
+    ];
+    for (kind, schedule) in schedules.iter().enumerate() {
+        let sample = |n: usize| {
+            json!({
+                "job_id": format!("job-{kind}-{n}"), "kind": "echo", "parameters": "hi",
+                "overlap": "SKIP", "misfire": "RUN_LAST", "catch_up_ms": 1_000, "max_attempts": 3,
+                "lease_ms": 30_000, "timeout_ms": 60_000, "schedule": schedule,
+            })
+        };
+        let sent = server
+            .post_at_the_limits("/tenants/acme/jobs", sample)
+            .await;
+        assert!(sent.unwrap() > 100);
+    }
+    let job = json!({"job_id": "job", "schedule": schedules[1]});
+    assert_eq!(server.post("/tenants/acme/jobs", job).await.0, 201);
+    for what in ["pause", "resume", "reschedule", "cancel"] {
+        let sample = |n: usize| {
+            let mut body = json!({"change_id": format!("{what}-{n}")});
+            if what == "reschedule" {
+                body["schedule"] = schedules[2].clone();
+            }
+            body
+        };
+        let path = format!("/tenants/acme/jobs/job/{what}");
+        let sent = server.post_at_the_limits(&path, sample).await;
+        assert!(sent.unwrap() > 10);
+    }
+    let sent = server
+        .post_at_the_limits("/redrive", |_| json!({"most": 1}))
+        .await;
+    assert!(sent.unwrap() > 5);
+}
+
+/// The client hangs up while its job is written: the job is created, dispatched and run all the same.
+#[tokio::test]
+async fn a_client_that_hangs_up_has_its_job_run() {
+    let server = serve().await;
+    let now = server.scheduler.cloud().now();
+    let job = json!({"job_id": "j-1", "schedule": {"type": "once", "at": now}});
+    let tap = server.scheduler.cloud().tap();
+    let written = |request: &cloud::tap::Request| request.shape().contains("Put jobs if");
+    server
+        .post_and_hang_up("/tenants/acme/jobs", job, tap, written)
+        .await
+        .unwrap();
+    for _ in 0..400 {
+        if server.get("/tenants/acme/jobs/j-1").await.0 == 200 {
+            break;
+        }
+        cloud::item::pause(5).await;
+    }
+    server.reaches("j-1", "COMPLETED").await;
+}
+
+/// Sixteen crons that never fire are refused, and a request beside them is answered as usual.
+#[tokio::test]
+async fn crons_that_never_fire_hold_up_nobody() {
+    let server = serve().await;
+    let path = "/tenants/acme/jobs";
+    let posts = (0..16).map(|n| {
+        let never = json!({"type": "cron", "expression": "0 0 31 4,6,9,11 *", "time_zone": "UTC"});
+        server.post(path, json!({"job_id": format!("j-{n}"), "schedule": never}))
+    });
+    let begun = std::time::Instant::now();
+    let (refused, (code, _)) = tokio::join!(futures::future::join_all(posts), server.get(path));
+    assert_eq!(code, 200);
+    for (code, answer) in refused {
+        assert_eq!(
+            (code, &answer["error"]),
+            (400, &json!("'0 0 31 4,6,9,11 *' never fires"))
+        );
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 #[tokio::test]
 async fn the_command_line_submits_lists_watches_and_redrives() {
     let server = serve().await;

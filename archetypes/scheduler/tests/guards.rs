@@ -586,3 +586,97 @@ async fn without_the_version_one_of_two_changes_is_lost() {
     let weaken = Weaken::guard_on("jobs").without("schedule_version = :seen");
     breaks(checked, weaken, "two changes, version 2").await;
 }
+
+/// A one-off is paused while it begins: the pause is confirmed, and the run goes on.
+#[tokio::test]
+async fn without_looking_at_the_run_a_one_off_is_paused_that_has_begun() {
+    let actors = claimer(desks(once("job", HOUR)), "worker");
+    let actors = changer(actors, "pauser", Change::Pause);
+    let checked = actors.check(|desk, told| async move {
+        desk.office.invariants("job").await?;
+        let begun = told[0].1.starts_with("begins");
+        match begun && told[1].1 == "done" {
+            true => Err("paused, though it has begun".to_owned()),
+            false => Ok(label(&told)),
+        }
+    });
+    let weaken = Weaken::guard_on("executions")
+        .containing("attempt = :none AND #status IN (:pending, :enqueued)");
+    breaks(checked, weaken, "though it has begun").await;
+}
+
+/// The only run is dispatched while a pause is under way: the version stays, the status does not.
+#[tokio::test]
+async fn without_the_status_a_pause_takes_no_notice_of_a_dispatch() {
+    let checked = office_changer(
+        scanner(due(once("job", HOUR)), "scanner"),
+        "pauser",
+        Change::Pause,
+    )
+    .actor("worker", |office: Arc<Office>| async move {
+        let row = office
+            .scheduler
+            .read_execution(&id("job", HOUR))
+            .await
+            .unwrap();
+        let message = Message {
+            says: row.as_ref().map(Into::into),
+            receipt: "a copy".to_owned(),
+        };
+        word(&office.handle(&office.worker("worker"), &message).await)
+    })
+    .check(|office, told| async move {
+        let job = office.scheduler.known_job("acme/job").await.unwrap();
+        match office.starts().len() == 1 && job.status == JobStatus::Paused {
+            true => Err("paused, though it has begun".to_owned()),
+            false => Ok(label(&told)),
+        }
+    });
+    let weaken = Weaken::guard_on("jobs").without("#status = :was");
+    breaks(checked, weaken, "though it has begun").await;
+}
+
+/// The plan changes while somebody is about to wait under the old one.
+#[tokio::test]
+async fn without_the_plan_one_waits_whom_the_plan_no_longer_has() {
+    let begun = Interleave::of(|| async {
+        let mut desk = two_due(Overlap::QueueOne).await;
+        desk.run = Some(desk.claim("one").await);
+        desk
+    });
+    let waiting = begun.actor("other", |desk: Arc<Desk>| async move {
+        desk.try_claim("other", true).await
+    });
+    let actors = changer(waiting, "pauser", Change::Pause);
+    let checked = actors.check(|desk, told| async move {
+        let job = desk.office.scheduler.known_job("acme/job").await.unwrap();
+        match job.waiting_execution {
+            Some(waits) => Err(format!("{waits} waits for ever")),
+            None => Ok(label(&told)),
+        }
+    });
+    let weaken = Weaken::guard_on("jobs").without("schedule_version = :version");
+    breaks(checked, weaken, "waits for ever").await;
+}
+
+/// A heartbeat that arrives late would give back a part of the lease.
+#[tokio::test]
+async fn without_the_time_a_late_heartbeat_shortens_the_lease() {
+    for weak in [false, true] {
+        let desk = desk(once("job", HOUR)).await;
+        let office = &desk.office;
+        let run = desk.claim("w").await;
+        office.advance(10 * SECOND);
+        let late = office.scheduler.on(office
+            .cloud()
+            .with_clock(cloud::Clock::manual(office.now())));
+        office.advance(10 * SECOND);
+        office.scheduler.heartbeat(&run).await.unwrap();
+        let weaken = Arc::new(Weaken::guard_on("executions").without("lease_expires_at < :until"));
+        let _plan = weak.then(|| office.cloud().tap().install(weaken.clone()));
+        late.heartbeat(&run).await.unwrap();
+        let lease = office.execution(&id("job", HOUR)).await.lease_expires_at;
+        let kept = lease == Some(office.now() + 30 * SECOND);
+        assert_eq!(kept, !weak);
+    }
+}
