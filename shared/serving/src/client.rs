@@ -111,7 +111,8 @@ impl Served {
                 let refused = answer["error"].as_str().map(|text| text.chars().count());
                 let in_words = refused
                     .is_some_and(|length| (1..=crate::MOST_CHARACTERS + 1).contains(&length));
-                if !(200..300).contains(&status) && !((400..500).contains(&status) && in_words) {
+                let refused_well = (400..500).contains(&status) && in_words;
+                if !((200..300).contains(&status) || refused_well) {
                     wrong.push(format!("{path} with {what} at {place}: {status} {answer}"));
                 }
             }
