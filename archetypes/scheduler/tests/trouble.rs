@@ -1,10 +1,10 @@
-//! What no order of delivered calls shows: late copies, services that hang or refuse, a stuck neighbour, clocks
-//! that differ, text at its limits.
+//! What no order of delivered calls shows: services that hang or refuse, a stuck neighbour, clocks that differ, text
+//! at its limits. Late copies are in `late.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod office;
 
-use chaos::{Conflicts, LateCopies, Says, Stuck, Trouble, TroubleSweep, World};
+use chaos::{Conflicts, Says, Stuck, Trouble, TroubleSweep, World};
 use cloud::tap::{Call, Plan, Request, Verdict};
 use cloud::{Backend, Clock, CloudError, Ids, Options, Patience, TEST_EPOCH, as_actor};
 use futures::future::BoxFuture;
@@ -609,151 +609,6 @@ async fn what_is_dead_is_found_without_the_dead_letter_queue() {
     office.invariants("job").await.unwrap();
 }
 
-// Late copies: each write of a story arrives once more, after any later call.
-
-/// Works on the message of this execution until it has ended: a worker that died is waited for.
-async fn worked_off(office: &Office, execution_id: &str) {
-    for round in 0..4 {
-        let execution = office.execution(execution_id).await;
-        if execution.completed_at.is_some() {
-            return;
-        }
-        let message = Message {
-            says: Some((&execution).into()),
-            receipt: "a copy".to_owned(),
-        };
-        let worker = office.worker(&format!("worker-{round}"));
-        worker.handle(&message).await.unwrap();
-        office.advance(MINUTE);
-    }
-}
-
-#[tokio::test]
-async fn a_late_copy_of_a_plan_or_a_run_changes_nothing() {
-    let change = |change: Change, change_id: &'static str| {
-        move |office: Arc<Office>| {
-            let change = change.clone();
-            async move {
-                let changed = office.scheduler.change_job("acme/job", &change, change_id);
-                changed.await.unwrap();
-            }
-        }
-    };
-    let harmless = LateCopies::of(open)
-        .act("client", |office: Arc<Office>| async move {
-            let job = NewJob {
-                parameters: "good morning".to_owned(),
-                overlap: Overlap::Skip,
-                ..every("job", HOUR)
-            };
-            office.scheduler.create_job(job).await.unwrap();
-        })
-        .act("scanner", |office: Arc<Office>| async move {
-            let left = TEST_EPOCH + HOUR - office.now();
-            office.advance(left.max(0));
-            office.scheduler.enqueue(&id("job", HOUR)).await.unwrap();
-        })
-        .act("sweeper", |office: Arc<Office>| async move {
-            office.advance(MINUTE / 2);
-            office.scheduler.sweep(&id("job", HOUR)).await.unwrap();
-        })
-        .act("worker", |office: Arc<Office>| async move {
-            worked_off(&office, &id("job", HOUR)).await;
-        })
-        .act("pauser", change(Change::Pause, "p"))
-        .act("resumer", change(Change::Resume, "r"))
-        .act("canceller", change(Change::Cancel, "c"))
-        .check(|office| async move {
-            let all = office.invariants("job").await?;
-            let job = office.scheduler.known_job("acme/job").await.unwrap();
-            match (all[&id("job", HOUR)], job.status) {
-                (ExecutionStatus::Completed, JobStatus::Cancelled) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .run()
-        .await
-        .unwrap();
-    assert!(harmless.landings.len() > 60, "{}", harmless.landings.len());
-}
-
-#[tokio::test]
-async fn a_late_copy_of_a_failure_or_a_redrive_changes_nothing() {
-    let failing = || async {
-        let job = NewJob {
-            max_attempts: 1,
-            ..once("job", 0)
-        };
-        let office = with_job(job).await;
-        office.diary.lock().unwrap().fails = 1;
-        office
-    };
-    let harmless = LateCopies::of(failing)
-        .act("worker", |office: Arc<Office>| async move {
-            worked_off(&office, &id("job", 0)).await;
-        })
-        .act("sweeper", |office: Arc<Office>| async move {
-            office.scheduler.sweep(&id("job", 0)).await.unwrap();
-        })
-        .act("operator", |office: Arc<Office>| async move {
-            office.scheduler.redrive_one(&id("job", 0)).await.unwrap();
-        })
-        .act("again", |office: Arc<Office>| async move {
-            worked_off(&office, &id("job", 0)).await;
-        })
-        .check(|office| async move {
-            match office.invariants("job").await?[&id("job", 0)] {
-                ExecutionStatus::Completed => Ok(()),
-                // The worker of the one attempt died, and whoever came next gave it up.
-                ExecutionStatus::Failed => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .run()
-        .await
-        .unwrap();
-    assert!(harmless.landings.len() > 20, "{}", harmless.landings.len());
-}
-
-/// One runs, breathes and ends; the other waits, is handed the place, and runs.
-#[tokio::test]
-async fn a_late_copy_of_a_turn_or_a_heartbeat_changes_nothing() {
-    let harmless = LateCopies::of(|| async {
-        let mut desk = two_due(Overlap::QueueOne).await;
-        desk.run = Some(desk.claim("one").await);
-        desk
-    })
-    .act("other", |desk: Arc<Desk>| async move {
-        desk.try_claim("other", true).await;
-    })
-    .act("one", |desk: Arc<Desk>| async move {
-        for _ in 0..3 {
-            desk.office.advance(10 * SECOND);
-            desk.office.scheduler.heartbeat(desk.begun()).await.unwrap();
-        }
-    })
-    .act("end", |desk: Arc<Desk>| async move {
-        let lease = desk.office.execution(&id("job", HOUR)).await;
-        let kept = lease.lease_expires_at >= Some(desk.office.now() + 20 * SECOND);
-        assert!(kept, "a late heartbeat has shortened the lease");
-        desk.office.scheduler.complete(desk.begun()).await.unwrap();
-    })
-    .act("turn", |desk: Arc<Desk>| async move {
-        worked_off(&desk.office, &id("job", 2 * HOUR)).await;
-    })
-    .check(|desk| async move {
-        let all = desk.office.invariants("job").await?;
-        match (all[&id("job", HOUR)], all[&id("job", 2 * HOUR)]) {
-            (ExecutionStatus::Completed, ExecutionStatus::Completed) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .run()
-    .await
-    .unwrap();
-    assert!(harmless.landings.len() > 20, "{}", harmless.landings.len());
-}
-
 // Every call meets every trouble.
 
 impl Office {
@@ -839,49 +694,53 @@ async fn a_dispatch_meets_every_trouble_and_the_series_goes_on() {
 }
 
 /// The worker of a short lease: a service that hangs ends its tries in a second.
+async fn a_worker_meets_every_trouble(overlap: Overlap, fails: u32) {
+    let setup = move || async move {
+        let job = NewJob {
+            overlap,
+            parameters: "good morning".to_owned(),
+            lease_ms: 1_000,
+            timeout_ms: 1_000,
+            ..every("job", HOUR)
+        };
+        let office = due_office(job).await.impatient();
+        office.scan().await;
+        office.diary.lock().unwrap().fails = fails;
+        office
+    };
+    TroubleSweep::of(setup)
+        .action("worker", |office: Arc<Office>| async move {
+            let due = id("job", HOUR);
+            let execution = office.scheduler.read_execution(&due);
+            let execution = as_actor("beside", execution).await.unwrap().unwrap();
+            let message = Message {
+                says: Some((&execution).into()),
+                receipt: "a copy".to_owned(),
+            };
+            office.worker("worker").handle(&message).await
+        })
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(|office| async move { office.live(4).await })
+        .check(move |office| async move {
+            // A conflict and throttling are lived through; what hangs costs the lease.
+            let starts = office.starts().len() as u32;
+            if !(1..=2 + fails).contains(&starts) {
+                return Err(format!("{starts} starts"));
+            }
+            each_ran_once(office).await
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+/// Beside each other, since most of the time they wait for what hangs.
 #[tokio::test]
 async fn a_worker_meets_every_trouble_and_what_it_lives_through_is_run_once() {
-    for overlap in [Overlap::AllowAll, Overlap::QueueOne] {
-        for fails in [0, 1] {
-            let setup = move || async move {
-                let job = NewJob {
-                    overlap,
-                    parameters: "good morning".to_owned(),
-                    lease_ms: 1_000,
-                    timeout_ms: 1_000,
-                    ..every("job", HOUR)
-                };
-                let office = due_office(job).await.impatient();
-                office.scan().await;
-                office.diary.lock().unwrap().fails = fails;
-                office
-            };
-            TroubleSweep::of(setup)
-                .action("worker", |office: Arc<Office>| async move {
-                    let due = id("job", HOUR);
-                    let execution = office.scheduler.read_execution(&due);
-                    let execution = as_actor("beside", execution).await.unwrap().unwrap();
-                    let message = Message {
-                        says: Some((&execution).into()),
-                        receipt: "a copy".to_owned(),
-                    };
-                    office.worker("worker").handle(&message).await
-                })
-                .answers(|trouble, _, told| is_told(trouble, told))
-                .recovery(|office| async move { office.live(4).await })
-                .check(move |office| async move {
-                    // A conflict and throttling are lived through; what hangs costs the lease.
-                    let starts = office.starts().len() as u32;
-                    if !(1..=2 + fails).contains(&starts) {
-                        return Err(format!("{starts} starts"));
-                    }
-                    each_ran_once(office).await
-                })
-                .run()
-                .await
-                .unwrap();
-        }
-    }
+    let all = [Overlap::AllowAll, Overlap::QueueOne]
+        .into_iter()
+        .flat_map(|overlap| [0, 1].map(|fails| a_worker_meets_every_trouble(overlap, fails)));
+    futures::future::join_all(all).await;
 }
 
 #[tokio::test]
