@@ -86,13 +86,20 @@ impl Served {
 
     /// Posts a body again and again, each time with one value at its limit or beyond, and with a fresh body
     /// from `sample` (a number for its ids), so that no answer depends on an earlier one. Every answer must
-    /// be a yes, or a refusal in a few words; a 500 says that a text went where it does not fit. Gives how
-    /// many bodies were sent, or every answer that was wrong.
+    /// be a yes, or a refusal in a few words; a 500 says that a text went where it does not fit. The sample
+    /// itself goes first and must get a yes: one that is refused would meet nothing behind the handler.
+    /// Gives how many other bodies were sent, or every answer that was wrong.
     pub async fn post_at_the_limits(
         &self,
         path: &str,
         sample: impl Fn(usize) -> Value,
     ) -> Result<usize, String> {
+        let (status, answer) = self.post(path, sample(0)).await;
+        if !(200..300).contains(&status) {
+            return Err(format!(
+                "{path} refuses the sample itself: {status} {answer}"
+            ));
+        }
         let mut wrong = Vec::new();
         let mut sent = 0;
         for place in places(&sample(0)) {

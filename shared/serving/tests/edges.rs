@@ -194,6 +194,14 @@ async fn values_at_their_limits_find_what_breaks_behind_a_handler() {
     let order = |_| json!({"name": "pear"});
     let sent = server.post_at_the_limits("/orders", order).await.unwrap();
     assert_eq!(sent, 16, "eight lengths and eight odd texts");
+    // A sample that is refused as it is meets nothing behind the handler.
+    let misspelt = |_| json!({"nmae": "pear"});
+    let wrong = server.post_at_the_limits("/orders", misspelt).await;
+    let wrong = wrong.unwrap_err();
+    assert!(
+        wrong.starts_with("/orders refuses the sample itself: 400"),
+        "{wrong}"
+    );
     let body = |_| json!({"name": "pear", "amount": 1, "lines": ["one"]});
     let wrong = server.post_at_the_limits("/fragile", body).await;
     let wrong = wrong.unwrap_err();
