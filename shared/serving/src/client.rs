@@ -7,7 +7,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
@@ -134,7 +133,7 @@ impl Served {
     /// Tells the server to stop, and waits until it has.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let _ = self.stop.send(());
-        match tokio::time::timeout(Duration::from_secs(5), self.task).await {
+        match tokio::time::timeout(crate::LAST_CALL * 2, self.task).await {
             Ok(ended) => ended?,
             Err(_) => anyhow::bail!("the server was told to stop and did not"),
         }

@@ -18,7 +18,9 @@ use clap::{Arg, ArgMatches, value_parser};
 use cloud::CloudError;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 /// The most characters of an error: enough to say what is wrong, too few to echo what was sent.
 pub const MOST_CHARACTERS: usize = 500;
@@ -201,6 +203,35 @@ pub async fn listen(args: &ArgMatches) -> anyhow::Result<TcpListener> {
         .map_err(|error| anyhow::anyhow!("cannot listen on {address}: {error}"))?;
     println!("listening on http://{}", listener.local_addr()?);
     Ok(listener)
+}
+
+/// How long requests under way may take to end when the server is to stop. Docker kills after ten seconds.
+pub const LAST_CALL: Duration = Duration::from_secs(5);
+
+/// Serves until told to stop, and then until the requests under way have ended, at most [`LAST_CALL`]: a
+/// client that sent half a request and keeps its connection would hold up the end for ever. What still runs
+/// then ends with the process, like a crash.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
+    let (stopping, stopped) = oneshot::channel();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        stop.await;
+        let _ = stopping.send(());
+    });
+    let last_call = async {
+        let _ = stopped.await;
+        tokio::time::sleep(LAST_CALL).await;
+    };
+    tokio::select! {
+        served = async { serving.await } => Ok(served?),
+        () = last_call => {
+            eprintln!("stopped with requests under way");
+            Ok(())
+        }
+    }
 }
 
 /// Ctrl-C, or what a supervisor sends.
