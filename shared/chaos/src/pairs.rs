@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 type Setup<W> = Arc<dyn Fn() -> BoxFuture<'static, W> + Send + Sync>;
 type Act<W> = Arc<dyn Fn(Arc<W>) -> BoxFuture<'static, ()> + Send + Sync>;
-type Check<W> = Arc<dyn Fn(Arc<W>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+type Check<W> = Arc<dyn Fn(Arc<W>) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Runs every action beside every other and beside itself, each pair with [`Interleave`].
 ///
@@ -56,6 +56,8 @@ struct Action<W> {
 pub struct Met {
     /// How many orders each pair has, by their names: `repair × sweep`.
     pub orders: BTreeMap<String, usize>,
+    /// In how many orders of each pair each thing came of it, by what the check gave.
+    pub seen: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 /// A pair that broke, with the order that broke it.
@@ -122,13 +124,18 @@ impl<W: World> Pairs<W> {
         self
     }
 
-    /// What must hold after every order of every pair.
-    pub fn check<F, Fut>(mut self, check: F) -> Self
+    /// What must hold after every order of every pair. What it gives is counted in [`Met::seen`]: a pair that
+    /// always ends the same may never have met.
+    pub fn check<F, Fut, L>(mut self, check: F) -> Self
     where
         F: Fn(Arc<W>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), String>> + Send + 'static,
+        Fut: Future<Output = Result<L, String>> + Send + 'static,
+        L: fmt::Debug,
     {
-        self.check = Some(Arc::new(move |world| Box::pin(check(world))));
+        self.check = Some(Arc::new(move |world| {
+            let holds = check(world);
+            Box::pin(async move { Ok(format!("{:?}", holds.await?)) })
+        }));
         self
     }
 
@@ -154,7 +161,8 @@ impl<W: World> Pairs<W> {
                     pair: pair.clone(),
                     broken: Some(broken),
                 })?;
-                met.orders.insert(pair, explored.schedules);
+                met.orders.insert(pair.clone(), explored.schedules);
+                met.seen.insert(pair, explored.seen);
             }
         }
         Ok(met)
@@ -190,10 +198,7 @@ impl<W: World> Pairs<W> {
             .actor(one.name, move |world| first(world))
             .actor(second_name, move |world| second(world))
             .at_most(self.at_most)
-            .check(move |world, _| {
-                let holds = check(world);
-                async move { holds.await.map(|()| "holds".to_owned()) }
-            })
+            .check(move |world, _| check(world))
     }
 }
 

@@ -23,9 +23,9 @@ async fn guarded(cloud: Arc<Cloud>) {
     }
 }
 
-async fn counted_twice(cloud: Arc<Cloud>) -> Result<(), String> {
+async fn counted_twice(cloud: Arc<Cloud>) -> Result<i64, String> {
     match toy::peek(&cloud, "a").await {
-        Some(2) => Ok(()),
+        Some(2) => Ok(2),
         other => Err(format!("the counter is at {other:?}")),
     }
 }
@@ -42,6 +42,7 @@ async fn every_pair_is_run_in_every_order_and_an_action_meets_itself() {
     let pairs: Vec<_> = met.orders.keys().map(String::as_str).collect();
     assert_eq!(pairs, ["one × one", "one × two", "two × two"]);
     assert!(met.orders.values().all(|orders| *orders == 6), "{met:?}");
+    assert!(met.seen.values().all(|seen| seen["2"] == 6), "{met:?}");
 }
 
 #[tokio::test]
