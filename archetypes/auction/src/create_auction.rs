@@ -6,7 +6,7 @@ use crate::{AuctionError, AuctionHouse, Layout};
 use aws_sdk_dynamodb::types::{
     AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
-use cloud::item::{from_item, s, shard_of, to_item};
+use cloud::item::{from_item, pause, s, shard_of, to_item};
 use cloud::{CloudError, Guard, Guarded, Millis, Transaction};
 
 /// What a seller says.
@@ -46,6 +46,9 @@ pub enum Ends {
 /// One auction for one id, for ever: never reopen, never overwrite.
 const GUARD: &str = "attribute_not_exists(auction_id)";
 
+/// How often a create that was in a conflict is sent again.
+const ATTEMPTS: u32 = 100;
+
 impl AuctionHouse {
     /// Opens an auction. The same call again is answered as the first was.
     pub async fn create_auction(&self, new: NewAuction) -> Result<AuctionState, AuctionError> {
@@ -81,10 +84,22 @@ impl AuctionHouse {
             }
             checked => checked?,
         }
-        let mut item = to_item(&auction)?;
+        for attempt in 0..ATTEMPTS {
+            match self.write_new(&auction).await {
+                Ok(None) => return Ok(auction),
+                Ok(Some(there)) => return already_there(auction, there),
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Err(AuctionError::Contended)
+    }
+
+    /// Writes the auction; gives what stands in its place, if anything.
+    async fn write_new(&self, auction: &AuctionState) -> Result<Option<AuctionState>, CloudError> {
+        let mut item = to_item(auction)?;
         item.insert("due_shard".into(), due_shard(&auction.auction_id));
         let mut best = to_item(&BestBidState::default())?;
-
         let there = match self.layout {
             Layout::OneItem => {
                 item.extend(best);
@@ -101,8 +116,8 @@ impl AuctionHouse {
                     .await
                     .guarded()?;
                 match written {
-                    Guard::Passed(_) => None,
-                    Guard::Failed(old) => Some(old.unwrap_or_default()),
+                    Guard::Passed(_) => return Ok(None),
+                    Guard::Failed(old) => old,
                 }
             }
             Layout::SeparateBest => {
@@ -115,33 +130,23 @@ impl AuctionHouse {
                         .return_values_on_condition_check_failure(
                             ReturnValuesOnConditionCheckFailure::AllOld,
                         );
-                    put.build().map_err(CloudError::bug)
+                    let put = put.build().map_err(CloudError::bug)?;
+                    Ok::<_, CloudError>(TransactWriteItem::builder().put(put).build())
                 };
-                let items = vec![
-                    TransactWriteItem::builder()
-                        .put(put("auctions", item)?)
-                        .build(),
-                    TransactWriteItem::builder()
-                        .put(put("best_bids", best)?)
-                        .build(),
-                ];
-                let written = self.cloud.transact(&["auction", "best"], items).await?;
-                match written {
-                    Transaction::Committed(_) => None,
-                    Transaction::Cancelled(cancelled) => Some(
-                        cancelled
-                            .failed("auction")
-                            .flatten()
-                            .cloned()
-                            .unwrap_or_default(),
-                    ),
+                let items = vec![put("auctions", item)?, put("best_bids", best)?];
+                match self.cloud.transact(&["auction", "best"], items).await? {
+                    Transaction::Committed(_) => return Ok(None),
+                    Transaction::Cancelled(cancelled) if cancelled.is_whole() => {
+                        cancelled.failed("auction").flatten().cloned()
+                    }
+                    // The auction itself may not have come back.
+                    Transaction::Cancelled(_) => {
+                        return Err(CloudError::Conflict("a part of the auction".into()));
+                    }
                 }
             }
         };
-        match there {
-            None => Ok(auction),
-            Some(old) => already_there(auction, from_item(&old)?),
-        }
+        from_item(&there.unwrap_or_default()).map(Some)
     }
 }
 

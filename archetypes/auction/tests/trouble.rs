@@ -8,11 +8,14 @@ use auction::{AuctionError, AuctionHouse, BidOutcome, Ends, Layout, NewAuction, 
 use chaos::{
     Capacity, Heat, HotKey, Interleave, LateCopies, Mixed, Pairs, Stuck, Trouble, TroubleSweep,
 };
+use cloud::tap::{Plan, Request, Verdict};
 use cloud::{CloudError, Patience};
+use futures::future::BoxFuture;
 use house::{
     House, LASTS, bidder, buyer, checked, closer, for_sale, open, open_alone, open_with, plain,
     soft_close,
 };
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +25,12 @@ on_both_layouts!(
     a_bid_meets_every_trouble_and_is_placed_once,
     a_purchase_meets_every_trouble_and_is_made_once,
     a_closing_meets_every_trouble_and_has_one_winner,
+    a_create_meets_every_trouble_and_is_made_once,
     every_mix_of_conflict_and_failed_condition_gives_the_right_answer,
     a_mixed_cancellation_makes_no_bid_late,
+    a_create_sent_again_meets_every_mix_of_reasons,
     a_stuck_auction_and_a_stuck_shard_keep_no_other_open,
+    a_shard_that_is_slow_to_list_is_closed_page_by_page,
     the_same_request_sent_again_is_answered_as_the_first_was,
     a_bid_under_the_leaders_id_does_not_tell_its_maximum,
     time_passes_between_a_decision_and_its_write,
@@ -177,6 +183,48 @@ async fn a_closing_meets_every_trouble_and_has_one_winner(layout: Layout) {
         .unwrap();
 }
 
+/// The house's own auction, as its seller sent it.
+fn the_same_again(house: &House, change: fn(NewAuction) -> NewAuction) -> NewAuction {
+    NewAuction {
+        auction_id: house.id.clone(),
+        ..change(plain(house.house.cloud()))
+    }
+}
+
+async fn a_create_meets_every_trouble_and_is_made_once(layout: Layout) {
+    let create = |house: Arc<House>| async move {
+        let auction_id = format!("{}-second", house.id);
+        let new = NewAuction {
+            auction_id,
+            ..plain(house.house.cloud())
+        };
+        house.house.create_auction(new).await
+    };
+    TroubleSweep::of(move || async move { impatient(open(layout).await) })
+        .action("seller", create)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { create(house).await.unwrap() })
+        .check(|house| async move {
+            let id = format!("{}-second", house.id);
+            let made = house.house.view_auction(&id).await;
+            made.map(|_| ()).map_err(|error| error.to_string())
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+async fn a_create_sent_again_meets_every_mix_of_reasons(layout: Layout) {
+    let house = open(layout).await;
+    let tap = house.house.cloud().tap();
+    for mask in 0..4 {
+        let _mixed = tap.install(Arc::new(Mixed::at(mask)));
+        let again = the_same_again(&house, |auction| auction);
+        let again = house.house.create_auction(again).await.unwrap();
+        assert_eq!(again.auction_id, house.id, "mask {mask}");
+    }
+}
+
 /// Four items at most, so sixteen mixes, in every order of those who can cancel each other.
 async fn every_mix_of_conflict_and_failed_condition_gives_the_right_answer(layout: Layout) {
     for mask in 0..16_u32 {
@@ -258,6 +306,38 @@ async fn a_stuck_auction_and_a_stuck_shard_keep_no_other_open(layout: Layout) {
         assert_eq!(view.status, auction::domain::Status::Closed);
     }
     assert!(hanging.iter().all(|it| it.met() > 0));
+}
+
+/// Each page of the index holds one auction and takes a quarter of a second, so a shard takes longer than the
+/// sweeper waits for one answer.
+async fn a_shard_that_is_slow_to_list_is_closed_page_by_page(layout: Layout) {
+    struct SmallSlowPages;
+    impl Plan for SmallSlowPages {
+        fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+            Box::pin(async move {
+                if request.operation != "Query" {
+                    return Verdict::Pass;
+                }
+                let slow = Duration::from_millis(250);
+                let _ = tokio::time::timeout(slow, std::future::pending::<()>()).await;
+                let mut page = request.body.clone();
+                page["Limit"] = json!(1);
+                Verdict::Rewrite(page)
+            })
+        }
+    }
+    let house = open_alone(layout).await;
+    for _ in 1..44 {
+        let new = plain(house.house.cloud());
+        house.house.create_auction(new).await.unwrap();
+    }
+    let slow = house.house.cloud().tap().install(Arc::new(SmallSlowPages));
+    let swept = house.late.close_due().await;
+    let closed = swept.iter().filter(|(_, it)| it.is_ok()).count();
+    assert_eq!(closed, 44, "{swept:?}");
+    drop(slow);
+    let left = house::due(&house.house, cloud::Millis::MAX).await;
+    assert!(left.is_empty(), "{left:?}");
 }
 
 async fn the_same_request_sent_again_is_answered_as_the_first_was(layout: Layout) {
@@ -384,13 +464,9 @@ async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
         move |house: Arc<House>| async move { house.place(name, offer).await }
     };
     let met = Pairs::of(move || open_with(layout, for_sale))
-        .action("create", |house| async move {
-            let auction_id = format!("{}-second", house.id);
-            let new = NewAuction {
-                auction_id,
-                ..plain(house.house.cloud())
-            };
-            house.house.create_auction(new).await.unwrap();
+        .action("create", |house: Arc<House>| async move {
+            let again = the_same_again(&house, for_sale);
+            house.house.create_auction(again).await.unwrap();
         })
         .action("bid", bid("alice", Offer::Exactly(120_00)))
         .action("proxy", bid("carol", Offer::UpTo(300_00)))
@@ -404,9 +480,20 @@ async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
         .action("close", |house| async move {
             house.late.close_auction(&house.id).await.unwrap()
         })
-        .check(|house| async move { house.invariants().await.map(|_| ()) })
+        .check(|house| async move {
+            let end = house.invariants().await?;
+            let accepted = end.bids.iter().filter(|bid| bid.sequence.is_some());
+            let winner = end.winner.map(|winner| winner.bidder_id);
+            Ok((accepted.count(), winner))
+        })
         .run()
         .await
         .unwrap();
     assert_eq!(met.orders.len(), 15, "{met:?}");
+    // The create that is sent again changes nothing. Those that compete for the end do not all win.
+    let ends = |pair: &str| met.seen[pair].len();
+    assert_eq!(ends("create × create"), 1, "{met:?}");
+    for pair in ["bid × buy", "bid × close", "proxy × buy", "buy × close"] {
+        assert!(ends(pair) > 1, "{pair}: {met:?}");
+    }
 }

@@ -6,11 +6,17 @@ use auction::items::{BidState, BidStatus};
 use auction::{AuctionHouse, BidOutcome, Closing, Ends, Layout, NewAuction, Rejection};
 use chaos::{Interleave, World};
 use cloud::item::from_item;
+use cloud::tap::{Plan, Request, Verdict};
 use cloud::{Clock, Cloud, Millis};
+use futures::future::BoxFuture;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// How long auctions last here.
 pub const LASTS: Millis = 3_600_000;
+
+/// Longer than any test waits.
+pub const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Runs a test on both layouts: the promises are the same.
 #[macro_export]
@@ -312,8 +318,13 @@ pub fn checked(actors: Interleave<House, Told>) -> Interleave<House, Told> {
 
 /// The auctions that the index says are over.
 pub async fn due(house: &AuctionHouse, at: Millis) -> Vec<String> {
-    let shards = house.due_auctions(at).await.into_iter();
-    shards.flat_map(|(_, found)| found.unwrap()).collect()
+    let mut due = Vec::new();
+    for shard in auction::close_due::due_shards() {
+        let (found, next) = house.due_page(&shard, at, None).await.unwrap();
+        assert!(next.is_none(), "a test has one page");
+        due.extend(found);
+    }
+    due
 }
 
 /// Redis loses the keys of this kind, as it does when a lease expires or a replica takes over.
@@ -369,4 +380,27 @@ pub fn bob_behind(actors: Interleave<House, Told>, layout: Layout) -> Interleave
         let bid = house.bid("bob", Offer::Exactly(130_00));
         Told::Bid(bobs.place_bid(&bid).await.unwrap())
     })
+}
+
+/// A plan under which some calls take long before they are carried out.
+pub struct Slow {
+    by: Duration,
+    which: fn(&Request) -> bool,
+}
+
+impl Slow {
+    pub fn by(by: Duration, which: fn(&Request) -> bool) -> Self {
+        Self { by, which }
+    }
+}
+
+impl Plan for Slow {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            if (self.which)(request) {
+                let _ = tokio::time::timeout(self.by, std::future::pending::<()>()).await;
+            }
+            Verdict::Pass
+        })
+    }
 }
