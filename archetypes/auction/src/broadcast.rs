@@ -7,8 +7,8 @@
 //! The way is allowed to be bad: a stream shows the records of one transaction at different
 //! times, a publisher repeats what its predecessor said, Redis forgets what is said while no hub listens. So
 //! nothing on the way is trusted. Every event carries its `sequence`; a feed takes only the next one,
-//! drops what it has seen, and reads what it has missed from the history. It does so once for all its
-//! watchers: a gap or a silence costs a node the same reads with one watcher and with a thousand.
+//! drops what it has seen, holds what comes early, and reads what it has missed from the history. It does so
+//! once for all its watchers: a gap or a silence costs a node the same reads with one watcher and with a thousand.
 
 use crate::AuctionHouse;
 use crate::domain::{Amount, Status, Window};
@@ -16,7 +16,7 @@ use crate::items::BidState;
 use cloud::{CloudError, Millis};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
@@ -59,7 +59,7 @@ impl From<&BidState> for Event {
 pub(crate) const CHANNEL: &str = "events";
 
 /// How many events are read at once.
-pub const PAGE: usize = 100;
+const PAGE: u64 = 100;
 
 /// How many events a feed remembers, for watchers that come late or are slow.
 const REMEMBERED: usize = 256;
@@ -67,17 +67,20 @@ const REMEMBERED: usize = 256;
 /// How long a reader waits before it asks the index again for a bid that it does not show yet.
 const INDEX_LAG: Duration = Duration::from_millis(50);
 
-/// How long Redis, or a shard, may take to answer. They only carry events, so nothing waits longer.
+/// How long one call on the way of an event may take. It only carries events, so nothing waits longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What Redis answers, unless it takes too long.
+/// What a call answers, unless it takes too long.
+pub(crate) async fn in_time<T>(asked: impl Future<Output = T>) -> Result<T, CloudError> {
+    let late = |_| CloudError::Unknown("no answer in time".into());
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)
+}
+
+/// The same, with its own failure.
 pub(crate) async fn patient<T, E: Into<CloudError>>(
     asked: impl Future<Output = Result<T, E>>,
 ) -> Result<T, CloudError> {
-    match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(answer) => answer.map_err(Into::into),
-        Err(_) => Err(CloudError::Unknown("Redis does not answer".into())),
-    }
+    in_time(asked).await?.map_err(Into::into)
 }
 
 /// What the hub hands on.
@@ -131,19 +134,23 @@ impl Hub {
         let (house, feed) = (self.house.clone(), self.feed(auction_id));
         async_stream::try_stream! {
             let mut known = feed.known.clone();
-            if known.wait_for(|known| known.caught_up).await.is_err() {
+            if known.wait_for(Known::has_begun).await.is_err() {
                 return;
             }
             let mut last = after;
             // Beyond what there is, or the feed is behind: the table tells which.
-            if last > known.borrow().last {
+            if last > known.borrow().goal {
                 last = last.min(house.last_event(&feed.auction_id).await?);
             }
             loop {
                 let news = known.borrow_and_update().after(last);
                 let news = match news {
                     News::Are(events) => events,
-                    News::Older => house.events_after(&feed.auction_id, last).await?.events,
+                    // Only the last event is no bid, and that one the feed remembers.
+                    News::Older => {
+                        let bids = house.history_page(&feed.auction_id, last, PAGE as usize).await?;
+                        bids.iter().map(Event::from).collect()
+                    }
                     News::Over => return,
                     News::None => {
                         if known.changed().await.is_err() {
@@ -165,6 +172,16 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// The number of the last event as the feed of an auction knows it, and whether it was the closing. None if the
+    /// auction was not there. Costs no read where a feed runs: call [`Self::follow`] first.
+    pub async fn last_known(&self, auction_id: &str) -> Result<Option<(u64, bool)>, CloudError> {
+        let feed = self.feed(auction_id);
+        let mut known = feed.known.clone();
+        let begun = known.wait_for(Known::has_begun);
+        let begun = patient(async { begun.await.map_err(CloudError::bug) }).await?;
+        Ok(begun.there.then_some((begun.goal, begun.closed)))
     }
 
     /// The feed of an auction: the one that runs, or a new one.
@@ -233,13 +250,18 @@ impl Drop for Feed {
 /// What a feed knows.
 #[derive(Default)]
 struct Known {
+    /// Whether the feed has read the auction once, and found it there.
+    begun: bool,
+    there: bool,
     /// The latest events, in order and without gaps.
     recent: VecDeque<Event>,
     /// The number of the last one.
     last: u64,
-    over: bool,
-    /// Whether the feed has read up to the present once.
-    caught_up: bool,
+    /// The number of the last event that the feed wants: ahead of `last` while it catches up. It stays while the
+    /// feed catches up, however many come meanwhile: those Redis brings, and the feed holds them.
+    goal: u64,
+    /// Whether that is the closing.
+    closed: bool,
 }
 
 /// What a feed knows after a given event.
@@ -252,9 +274,21 @@ enum News {
 }
 
 impl Known {
+    fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    fn is_behind(&self) -> bool {
+        self.last < self.goal
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed && !self.is_behind()
+    }
+
     fn after(&self, last: u64) -> News {
         match self.recent.front() {
-            _ if last >= self.last && self.over => News::Over,
+            _ if last >= self.last && self.is_over() => News::Over,
             _ if last >= self.last => News::None,
             Some(first) if first.sequence <= last + 1 => {
                 let news = self.recent.iter().filter(|event| event.sequence > last);
@@ -264,10 +298,11 @@ impl Known {
         }
     }
 
-    fn take(&mut self, events: Vec<Event>) {
+    fn take(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.last = event.sequence;
-            self.over = event.status == Status::Closed;
+            self.goal = self.goal.max(self.last);
+            self.closed |= event.status == Status::Closed;
             self.recent.push_back(event);
         }
         while self.recent.len() > REMEMBERED {
@@ -284,72 +319,107 @@ async fn feed(
     known: watch::Sender<Known>,
     believes_silence: Duration,
 ) {
-    let mut failures = 0;
-    let last = loop {
-        match house.last_event(&auction_id).await {
-            Ok(last) => break last,
-            Err(error) => eprintln!("following {auction_id}: {error}"),
-        }
-        back_off(&mut failures).await;
-    };
-    // Most watchers are not far behind, and find the latest page here.
-    known.send_modify(|known| known.last = last.saturating_sub(PAGE as u64));
-    let mut behind = true;
-    let mut silence_ends = Instant::now();
-    loop {
-        if behind {
-            let last = known.borrow().last;
-            match house.events_after(&auction_id, last).await {
-                Ok(Missed {
-                    events,
-                    last: ends_at,
-                }) => {
-                    failures = 0;
-                    let last = events.last().map_or(last, |event| event.sequence);
-                    behind = last < ends_at;
-                    let index_lags = behind && events.len() < PAGE;
-                    known.send_modify(|known| {
-                        known.caught_up |= !behind;
-                        known.take(events);
-                    });
-                    silence_ends = Instant::now() + believes_silence;
-                    if index_lags {
-                        tokio::time::sleep(INDEX_LAG).await;
+    // Events that came before the one that they follow.
+    let mut held = BTreeMap::new();
+    let (mut failures, mut fruitless) = (0, 0);
+    let mut look_at = Instant::now();
+    // Whether the next look asks for all that there is then.
+    let mut for_all = true;
+    while !known.borrow().is_over() {
+        let last = known.borrow().last;
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(look_at) => {
+                for_all |= !known.borrow().is_behind();
+                match look(&house, &auction_id, &known, for_all).await {
+                    Ok(there_is) => {
+                        (failures, for_all) = (0, false);
+                        // Beyond that, Redis spoke of another life of this auction.
+                        held.split_off(&(there_is + 1));
+                        let found = known.borrow().last - last;
+                        let behind = known.borrow().is_behind();
+                        fruitless = if behind && found == 0 { fruitless + 1 } else { 0 };
+                        look_at = Instant::now() + match found {
+                            _ if !behind => believes_silence,
+                            PAGE.. => Duration::ZERO,
+                            _ => INDEX_LAG * (1 << fruitless.min(4)),
+                        };
+                    }
+                    Err(error) => {
+                        eprintln!("following {auction_id}: {error}");
+                        look_at = Instant::now() + backed_off(&mut failures);
                     }
                 }
-                Err(error) => {
-                    eprintln!("following {auction_id}: {error}");
-                    back_off(&mut failures).await;
+            }
+            heard = live.recv() => match heard {
+                // Other auctions' news does not break this one's silence.
+                Ok(Heard::Event(event))
+                    if event.auction_id != auction_id || event.sequence <= last =>
+                {
+                    continue;
                 }
-            }
-            if known.borrow().over {
-                return;
-            }
-            if behind {
-                continue;
-            }
+                Ok(Heard::Event(event)) if event.status == Status::Open => {
+                    if held.len() < REMEMBERED {
+                        held.insert(event.sequence, event);
+                    }
+                }
+                // The end, too slow for the channel, or a new subscription: the tables know.
+                Ok(_) | Err(RecvError::Lagged(_)) => (look_at, for_all) = (Instant::now(), true),
+                Err(RecvError::Closed) => return,
+            },
         }
         let last = known.borrow().last;
-        // Other auctions' news does not break this one's silence.
-        behind = match tokio::time::timeout_at(silence_ends, live.recv()).await {
-            Ok(Ok(Heard::Event(event)))
-                if event.auction_id != auction_id || event.sequence <= last =>
-            {
-                false
+        held = held.split_off(&(last + 1));
+        if held.contains_key(&(last + 1)) {
+            known.send_modify(|known| {
+                while let Some(next) = held.remove(&(known.last + 1)) {
+                    known.take([next]);
+                }
+            });
+            if !known.borrow().is_behind() && !for_all {
+                look_at = Instant::now() + believes_silence;
             }
-            Ok(Ok(Heard::Event(event)))
-                if event.sequence == last + 1 && event.status == Status::Open =>
-            {
-                silence_ends = Instant::now() + believes_silence;
-                known.send_modify(|known| known.take(vec![event]));
-                false
-            }
-            // A gap, the end, too slow for the channel, a new subscription, or long silence: the
-            // tables know.
-            Ok(Ok(_) | Err(RecvError::Lagged(_))) | Err(_) => true,
-            Ok(Err(RecvError::Closed)) => return,
-        };
+        }
+        if let Some((first, _)) = held.first_key_value()
+            && !known.borrow().is_behind()
+        {
+            // A gap. What fills it may be on its way.
+            known.send_modify(|known| known.goal = first - 1);
+            look_at = look_at.min(Instant::now() + INDEX_LAG);
+        }
     }
+}
+
+/// Reads the next page of what the feed lacks, and gives the number of the last event that there is.
+async fn look(
+    house: &AuctionHouse,
+    auction_id: &str,
+    known: &watch::Sender<Known>,
+    for_all: bool,
+) -> Result<u64, CloudError> {
+    if !known.borrow().begun {
+        let window = house.read_window(auction_id).await?;
+        known.send_modify(|known| {
+            known.begun = true;
+            if let Some(window) = window {
+                known.there = true;
+                known.goal = window.last_event();
+                known.closed = window.auction.final_sequence.is_some();
+            }
+            // Most watchers are not far behind, and find the latest page here.
+            known.last = known.goal.saturating_sub(PAGE);
+        });
+    }
+    let last = known.borrow().last;
+    let missed = house.events_after(auction_id, last).await?;
+    known.send_modify(|known| {
+        known.goal = match for_all {
+            true => missed.last,
+            false => known.goal.min(missed.last),
+        };
+        known.take(missed.events);
+    });
+    Ok(missed.last)
 }
 
 async fn subscribe(house: &AuctionHouse) -> Result<redis::aio::PubSub, CloudError> {
@@ -358,25 +428,39 @@ async fn subscribe(house: &AuctionHouse) -> Result<redis::aio::PubSub, CloudErro
     Ok(subscriber)
 }
 
-/// Waits 0.1 s, 0.2 s, … at most 12.8 s.
-async fn back_off(failures: &mut u32) {
-    tokio::time::sleep(Duration::from_millis(100 << *failures)).await;
+/// 0.1 s, 0.2 s, … at most 12.8 s.
+fn backed_off(failures: &mut u32) -> Duration {
+    let wait = Duration::from_millis(100 << *failures);
     *failures = (*failures + 1).min(7);
+    wait
 }
 
-/// Subscribes and hands on what it hears, while there is a hub. A subscription that fails or breaks
-/// is made again; what was missed meanwhile, the feeds find in the tables.
+/// Subscribes and hands on what it hears, while there is a hub. A subscription that fails, breaks or is dead is
+/// made again; what was missed meanwhile, the feeds find in the tables.
 async fn listen(house: AuctionHouse, live: broadcast::WeakSender<Heard>) {
     let mut failures = 0;
     while live.strong_count() > 0 {
         if let Ok(subscriber) = subscribe(&house).await {
-            failures = 0;
             let Some(hub) = live.upgrade() else { return };
             // No receiver is no error, here and below.
             let _ = hub.send(Heard::Subscribed);
             drop(hub);
-            let mut messages = subscriber.into_on_message();
-            while let Some(message) = messages.next().await {
+            let (mut redis, mut messages) = subscriber.split();
+            loop {
+                let message = match tokio::time::timeout(PATIENCE, messages.next()).await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => break,
+                    // A host that is gone ends no connection, so silence is asked whether it lives.
+                    Err(_) => match patient(redis.ping::<redis::Value>()).await {
+                        Ok(_) if live.strong_count() == 0 => return,
+                        Ok(_) => {
+                            failures = 0;
+                            continue;
+                        }
+                        Err(_) => break,
+                    },
+                };
+                failures = 0;
                 let text: String = message.get_payload().unwrap_or_default();
                 let Some(hub) = live.upgrade() else { return };
                 if let Ok(event) = serde_json::from_str(&text) {
@@ -384,7 +468,7 @@ async fn listen(house: AuctionHouse, live: broadcast::WeakSender<Heard>) {
                 }
             }
         }
-        back_off(&mut failures).await;
+        tokio::time::sleep(backed_off(&mut failures)).await;
     }
 }
 
@@ -395,20 +479,20 @@ impl AuctionHouse {
         Ok(window.map_or(0, |window| window.last_event()))
     }
 
-    /// The events of an auction after a given one, from the tables alone: the next [`PAGE`] of them.
+    /// The events of an auction after a given one, from the tables alone: the next hundred of them.
     pub async fn events_after(&self, auction_id: &str, after: u64) -> Result<Missed, CloudError> {
         let Some(window) = self.read_window(auction_id).await? else {
             return Ok(Missed::default());
         };
         let mut events: Vec<Event> = Vec::new();
         if window.best.sequence > after {
-            let bids = self.history_page(auction_id, after, PAGE).await?;
+            let bids = self.history_page(auction_id, after, PAGE as usize).await?;
             events.extend(bids.iter().map(Event::from));
         }
         let last = events.last().map_or(after, |event| event.sequence);
         if let Some(sequence) = window.auction.final_sequence
             && sequence == last + 1
-            && events.len() < PAGE
+            && events.len() < PAGE as usize
         {
             let winner = self.read_winner(auction_id).await?;
             events.push(Event {

@@ -6,13 +6,14 @@
 //! that forgets lease and checkpoint costs repetitions too, and no event.
 
 use crate::AuctionHouse;
-use crate::broadcast::{CHANNEL, Event, PATIENCE, patient};
+use crate::broadcast::{CHANNEL, Event, PATIENCE, in_time, patient};
 use crate::domain::Status;
 use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
 use cloud::{CloudError, Millis, RedisConnection};
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// The tables whose streams are followed: accepted bids, and auctions for their closing.
 const SOURCES: [&str; 2] = ["bids", "auctions"];
@@ -72,28 +73,28 @@ impl Publisher {
         }
     }
 
-    /// Publishes what has happened since the last time, at most one page of each shard. Gives how
-    /// many events. A shard that fails or hangs is read again the next time, and stops no other shard.
+    /// Publishes what has happened since the last time, at most one page of each shard. Gives how many events.
+    /// A shard that fails or hangs is read again the next time, and stops no other shard; nor does the look
+    /// for new ones, which comes after the known ones.
     pub async fn publish_new(&mut self) -> Result<usize, CloudError> {
-        let mut published = 0;
         let mut failed = Vec::new();
         let now = self.house.now();
-        if self.discover_at <= now {
-            match self.discover().await {
-                Ok(()) => self.discover_at = now + DISCOVER_EVERY,
-                Err(error) => failed.push(error),
-            }
+        let discovers = self.discover_at <= now;
+        if discovers {
+            self.discover_at = now + DISCOVER_EVERY;
         }
-        for (shard, place) in self.shards.clone() {
-            let page = self.publish_shard(&shard, place);
-            match tokio::time::timeout(PATIENCE, page).await {
-                Ok(Ok(events)) => published += events,
-                Ok(Err(error)) => failed.push(error),
-                Err(_) => failed.push(CloudError::Unknown(format!(
-                    "shard {} of {} does not answer",
-                    shard.id, shard.table
-                ))),
+        let known = self.shards.clone();
+        let mut published = self.publish_all(known.clone(), &mut failed).await;
+        if discovers {
+            for table in SOURCES {
+                if let Err(error) = self.discover(table).await {
+                    self.discover_at = Millis::MIN;
+                    failed.push(error);
+                }
             }
+            let mut new = self.shards.clone();
+            new.retain(|shard, _| !known.contains_key(shard));
+            published += self.publish_all(new, &mut failed).await;
         }
         match failed.len() {
             0 => Ok(published),
@@ -105,34 +106,47 @@ impl Publisher {
         }
     }
 
-    /// Finds the shards there are, and forgets those that DynamoDB no longer lists.
-    async fn discover(&mut self) -> Result<(), CloudError> {
+    async fn publish_all(
+        &mut self,
+        shards: BTreeMap<Shard, Place>,
+        failed: &mut Vec<CloudError>,
+    ) -> usize {
+        let mut published = 0;
+        for (shard, place) in shards {
+            match self.publish_shard(&shard, place).await {
+                Ok(events) => published += events,
+                Err(error) => failed.push(error),
+            }
+        }
+        published
+    }
+
+    /// Finds the shards of a table's streams, and forgets those that DynamoDB no longer lists.
+    async fn discover(&mut self, table: &'static str) -> Result<(), CloudError> {
         let mut listed = BTreeSet::new();
-        for table in SOURCES {
-            for arn in self.streams_of(table).await? {
-                let mut after = None;
-                loop {
-                    let page = self.house.cloud.streams().describe_stream();
-                    let page = page.stream_arn(&arn).set_exclusive_start_shard_id(after);
-                    let page = page.send().await.map_err(CloudError::from)?;
-                    let Some(page) = page.stream_description else {
-                        break;
-                    };
-                    let ids = page.shards().iter().filter_map(|shard| shard.shard_id());
-                    listed.extend(ids.map(|id| Shard {
-                        table,
-                        arn: arn.clone(),
-                        id: id.to_owned(),
-                    }));
-                    after = page.last_evaluated_shard_id;
-                    if after.is_none() {
-                        break;
-                    }
+        for arn in self.streams_of(table).await? {
+            let mut after = None;
+            loop {
+                let page = self.house.cloud.streams().describe_stream();
+                let page = page.stream_arn(&arn).set_exclusive_start_shard_id(after);
+                let Some(page) = patient(page.send()).await?.stream_description else {
+                    break;
+                };
+                let ids = page.shards().iter().filter_map(|shard| shard.shard_id());
+                listed.extend(ids.map(|id| Shard {
+                    table,
+                    arn: arn.clone(),
+                    id: id.to_owned(),
+                }));
+                after = page.last_evaluated_shard_id;
+                if after.is_none() {
+                    break;
                 }
             }
         }
         // A shard that has ended keeps its place while it is listed, so that it is not begun again.
-        self.shards.retain(|shard, _| listed.contains(shard));
+        self.shards
+            .retain(|shard, _| shard.table != table || listed.contains(shard));
         for shard in listed {
             self.shards.entry(shard).or_insert(Place::Unknown);
         }
@@ -141,22 +155,21 @@ impl Publisher {
 
     async fn streams_of(&self, table: &str) -> Result<Vec<String>, CloudError> {
         let streams = self.house.cloud.streams().list_streams();
-        let listed = streams.table_name(self.house.table(table)).send().await;
-        let listed = listed
-            .map_err(CloudError::from)?
-            .streams
-            .unwrap_or_default();
+        let listed = patient(streams.table_name(self.house.table(table)).send()).await?;
+        let listed = listed.streams.unwrap_or_default();
         Ok(listed.into_iter().filter_map(|it| it.stream_arn).collect())
     }
 
-    /// Publishes a page of a shard that this node holds. The place moves only after the last PUBLISH.
+    /// Publishes a page of a shard that this node holds, or as much of it as there is time for: a checkpoint says
+    /// how far it got, and the next pass goes on there.
     async fn publish_shard(&mut self, shard: &Shard, place: Place) -> Result<usize, CloudError> {
         if matches!(place, Place::Ended) {
             return Ok(0);
         }
+        let begun = Instant::now();
+        // Until the whole page is said, or while another node holds the shard, the checkpoint knows the place.
+        self.shards.insert(shard.clone(), Place::Unknown);
         if !self.holds(shard).await? {
-            // The holder moves the checkpoint.
-            self.shards.insert(shard.clone(), Place::Unknown);
             return Ok(0);
         }
         let iterator = match place {
@@ -167,7 +180,7 @@ impl Publisher {
             return Ok(self.ended(shard));
         };
         let records = self.house.cloud.streams().get_records();
-        let page = match records.shard_iterator(iterator).send().await {
+        let page = match in_time(records.shard_iterator(iterator).send()).await? {
             Ok(page) => page,
             // An iterator lives for a quarter of an hour.
             Err(error)
@@ -176,28 +189,42 @@ impl Publisher {
                     Some("ExpiredIteratorException" | "TrimmedDataAccessException")
                 ) =>
             {
-                self.shards.insert(shard.clone(), Place::Unknown);
                 return Ok(0);
             }
             Err(error) => return Err(error.into()),
         };
-        let events: Vec<_> = page.records().iter().filter_map(event).collect();
-        for event in &events {
-            self.publish(event).await?;
+        let (mut published, mut last, mut failed) = (0, None, None);
+        let mut records = page.records().iter();
+        for record in records.by_ref() {
+            if let Some(event) = event(record) {
+                if let Err(error) = self.publish(&event).await {
+                    failed = Some(error);
+                    break;
+                }
+                published += 1;
+            }
+            last = record
+                .dynamodb()
+                .and_then(|change| change.sequence_number());
+            if begun.elapsed() >= PATIENCE {
+                break;
+            }
         }
-        let last = page.records().last().and_then(|record| record.dynamodb());
-        if let Some(sequence_number) = last.and_then(|change| change.sequence_number()) {
+        let whole = failed.is_none() && records.next().is_none();
+        if let Some(sequence_number) = last {
             self.keep_checkpoint(shard, sequence_number).await?;
         }
-        match page.next_shard_iterator {
-            Some(next) => {
+        match (failed, page.next_shard_iterator) {
+            (Some(error), _) => return Err(error),
+            (None, Some(next)) if whole => {
                 self.shards.insert(shard.clone(), Place::At(next));
             }
-            None => {
+            (None, None) if whole => {
                 self.ended(shard);
             }
+            (None, _) => {}
         }
-        Ok(events.len())
+        Ok(published)
     }
 
     /// A shard that ended has children: look for them.
@@ -216,17 +243,15 @@ impl Publisher {
                 .clone()
                 .shard_iterator_type(ShardIteratorType::AfterSequenceNumber)
                 .sequence_number(after)
-                .send()
-                .await;
-            match given {
+                .send();
+            match in_time(given).await? {
                 Ok(given) => return Ok(given.shard_iterator),
                 Err(error) if error.code() == Some("TrimmedDataAccessException") => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let oldest = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon);
-        let given = oldest.send().await.map_err(CloudError::from)?;
-        Ok(given.shard_iterator)
+        Ok(patient(oldest.send()).await?.shard_iterator)
     }
 
     async fn holds(&mut self, shard: &Shard) -> Result<bool, CloudError> {

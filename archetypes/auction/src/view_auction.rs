@@ -39,6 +39,7 @@ pub struct AuctionView {
 impl From<&Window> for AuctionView {
     fn from(window: &Window) -> Self {
         let Window { auction, best } = window;
+        let open = auction.status == Status::Open;
         Self {
             auction_id: auction.auction_id.clone(),
             item_id: auction.item_id.clone(),
@@ -49,11 +50,11 @@ impl From<&Window> for AuctionView {
             end_time: auction.end_time,
             best_amount: best.amount,
             best_bidder_id: best.bidder_id.clone(),
-            minimum_bid: (auction.status == Status::Open).then(|| minimum_bid(window)),
+            minimum_bid: open.then(|| minimum_bid(window)),
             reserve_met: best
                 .amount
                 .is_some_and(|price| price >= auction.reserve_price.unwrap_or(0)),
-            buy_now_price: auction.buy_now_price.filter(|_| best.sequence == 0),
+            buy_now_price: auction.buy_now_price.filter(|_| open && best.sequence == 0),
             sequence: best.sequence,
         }
     }

@@ -7,11 +7,12 @@ use auction::publisher::Publisher;
 use auction::{Layout, Offer};
 use chaos::Says;
 use cloud::tap::{Call, Recording, Request, Verdict};
-use house::{House, open_alone};
+use house::{HOUR, House, Slow, forget, open_alone};
+use redis::AsyncCommands;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// DynamoDB Streams says no.
 fn refused() -> Verdict {
@@ -35,6 +36,13 @@ async fn published_house() -> (House, Publisher) {
     let mut publisher = Publisher::start(house.house.clone());
     publisher.publish_new().await.unwrap();
     (house, publisher)
+}
+
+async fn bids(house: &House, bids: impl IntoIterator<Item = i64>) {
+    for n in bids {
+        let bidder = format!("bidder-{n}");
+        house.place(&bidder, Offer::Exactly(n * 1_000_00)).await;
+    }
 }
 
 #[tokio::test]
@@ -112,4 +120,138 @@ async fn a_shard_that_fails_stops_no_other() {
         assert_eq!(of(&recording, "PUBLISH").len(), 1, "of the other shard");
         assert_eq!(publisher.publish_new().await.unwrap(), 1);
     }
+}
+
+/// Every PUBLISH takes a sixth of a second, so a page of thirty takes five.
+#[tokio::test]
+async fn a_page_that_takes_longer_than_patience_goes_on_where_it_stopped() {
+    let (house, mut publisher) = published_house().await;
+    bids(&house, 1..=30).await;
+    let slow = Slow::by(Duration::from_millis(160), |request| {
+        request.operation == "PUBLISH"
+    });
+    let _slow = house.house.cloud().tap().install(Arc::new(slow));
+    let mut published = 0;
+    for pass in 1..=6 {
+        let events = publisher.publish_new().await.unwrap();
+        assert!(
+            events > 0,
+            "pass {pass} published nothing after {published}"
+        );
+        published += events;
+        if published == 30 {
+            assert_eq!(publisher.publish_new().await.unwrap(), 0);
+            return;
+        }
+    }
+    panic!("{published} of 30 events in six passes");
+}
+
+/// The page's tenth PUBLISH fails. Those before it are not said again.
+#[tokio::test]
+async fn a_page_that_fails_goes_on_where_it_failed() {
+    let (house, mut publisher) = published_house().await;
+    bids(&house, 1..=20).await;
+    let tap = house.house.cloud().tap();
+    let said = AtomicUsize::new(0);
+    let failing = tap.install(Arc::new(Says(move |request: &Request| {
+        if request.operation == "PUBLISH" && said.fetch_add(1, Ordering::SeqCst) == 9 {
+            refused()
+        } else {
+            Verdict::Pass
+        }
+    })));
+    publisher.publish_new().await.unwrap_err();
+    drop(failing);
+    assert_eq!(publisher.publish_new().await.unwrap(), 11);
+}
+
+#[tokio::test]
+async fn known_shards_are_published_while_looking_for_new_ones_hangs() {
+    let (house, mut publisher) = published_house().await;
+    house.house.cloud().clock().advance(Duration::from_secs(60));
+    house.place("alice", Offer::Exactly(120_00)).await;
+    let tap = house.house.cloud().tap();
+    let hangs = Slow::by(HOUR, |request| request.operation == "DescribeStream");
+    let hangs = tap.install(Arc::new(hangs));
+    let recording = tap.record();
+    let began = Instant::now();
+    publisher.publish_new().await.unwrap_err();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(of(&recording, "PUBLISH").len(), 1);
+    drop(hangs);
+    assert_eq!(publisher.publish_new().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_table_whose_stream_hangs_keeps_no_other_unpublished() {
+    let house = open_alone(Layout::OneItem).await;
+    house.late.close_auction(&house.id).await.unwrap();
+    let hangs = Slow::by(HOUR, |request| {
+        let described = request.body["StreamArn"].as_str();
+        request.operation == "DescribeStream" && described.is_some_and(|arn| arn.contains("bids"))
+    });
+    let tap = house.house.cloud().tap();
+    let _hangs = tap.install(Arc::new(hangs));
+    let recording = tap.record();
+    let mut publisher = Publisher::start(house.house.clone());
+    publisher.publish_new().await.unwrap_err();
+    assert_eq!(of(&recording, "PUBLISH").len(), 1, "the closing");
+}
+
+#[tokio::test]
+async fn a_shard_is_published_by_the_node_that_holds_it() {
+    let (house, mut holder) = published_house().await;
+    let mut other = Publisher::start(house.house.clone());
+    bids(&house, 1..=2).await;
+    assert_eq!(other.publish_new().await.unwrap(), 0);
+    assert_eq!(holder.publish_new().await.unwrap(), 2);
+    assert_eq!(other.publish_new().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_takes_a_shard_over_goes_on_at_the_checkpoint() {
+    let (house, mut first) = published_house().await;
+    let mut second = Publisher::start(house.house.clone());
+    bids(&house, 1..=2).await;
+    assert_eq!(first.publish_new().await.unwrap(), 2);
+    // The first node is away for longer than its lease.
+    forget(&house, "lease").await;
+    bids(&house, [3]).await;
+    assert_eq!(second.publish_new().await.unwrap(), 1);
+    // It comes back, finds its lease lost, and goes on behind the second one when that is away.
+    bids(&house, [4]).await;
+    assert_eq!(first.publish_new().await.unwrap(), 0);
+    assert_eq!(second.publish_new().await.unwrap(), 1);
+    forget(&house, "lease").await;
+    bids(&house, [5]).await;
+    assert_eq!(first.publish_new().await.unwrap(), 1);
+}
+
+/// A node that died holds its shards for five seconds, not for ever.
+#[tokio::test]
+async fn a_lease_ends_by_itself() {
+    let (house, _publisher) = published_house().await;
+    let names = house.house.cloud().names();
+    let mut redis = house.house.cloud().redis().await.unwrap();
+    let leases: Vec<String> = redis.keys(names.key("lease:*")).await.unwrap();
+    assert_eq!(leases.len(), 2, "{leases:?}");
+    for lease in leases {
+        let left: i64 = redis.pttl(&lease).await.unwrap();
+        assert!((1..=5_000).contains(&left), "{lease}: {left} ms");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_forgotten_with_its_checkpoint_costs_repetitions_and_no_event() {
+    let (house, mut first) = published_house().await;
+    bids(&house, 1..=2).await;
+    assert_eq!(first.publish_new().await.unwrap(), 2);
+    forget(&house, "lease").await;
+    forget(&house, "checkpoint").await;
+    bids(&house, [3]).await;
+    let mut second = Publisher::start(house.house.clone());
+    assert_eq!(second.publish_new().await.unwrap(), 3);
+    assert_eq!(first.publish_new().await.unwrap(), 0);
 }

@@ -4,20 +4,20 @@
 mod house;
 
 use auction::broadcast::{Event, Hub};
-use auction::{BidOutcome, Layout, Offer};
+use auction::{AuctionHouse, BidOutcome, Layout, Offer};
 use chaos::Says;
 use cloud::item::s;
-use cloud::tap::{Recording, Service, Verdict};
+use cloud::tap::{Call, Recording, Request, Service, Verdict};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use house::{House, open};
+use house::{HOUR, House, open};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-const HOUR: Duration = Duration::from_secs(3_600);
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 type Watcher = BoxStream<'static, u64>;
 
@@ -55,6 +55,14 @@ async fn fifty(believes_silence: Duration) -> (House, Hub, Recording, Vec<Watche
     accepted(&house, 1).await;
     let recording = house.house.cloud().tap().record();
     let hub = Hub::start(house.house.clone()).believing_silence(believes_silence);
+    // A subscription makes every feed look. This one is made before there are feeds.
+    let mut redis = house.house.cloud().redis().await.unwrap();
+    let channel = house.house.cloud().names().key("events");
+    let mut listening = 0;
+    while listening == 0 {
+        let said = redis::AsyncCommands::publish(&mut redis, &channel, "");
+        listening = said.await.unwrap();
+    }
     let mut watchers: Vec<_> = (0..50).map(|_| watcher(&hub, &house, 0)).collect();
     assert_eq!(next_of_all(&mut watchers).await, [1; 50]);
     (house, hub, recording, watchers)
@@ -207,6 +215,199 @@ async fn an_index_that_lags_delays_events_and_loses_none() {
     let seen = watcher(&hub, &house, 0).take(3).collect::<Vec<_>>();
     let seen = tokio::time::timeout(Duration::from_secs(10), seen).await;
     assert_eq!(seen.unwrap(), [1, 2, 3]);
+}
+
+/// How long the index shows nothing of a bid.
+const LAG: Duration = Duration::from_millis(300);
+
+/// Bids that do not stop, on an auction whose index lags. Each is said in Redis as a publisher says it, except
+/// for the lost ones.
+struct Busy {
+    house: Arc<House>,
+    placed: Arc<Mutex<Vec<Instant>>>,
+    bidding: tokio::task::JoinHandle<()>,
+    _lagging: cloud::tap::Installed,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.bidding.abort();
+    }
+}
+
+impl Busy {
+    async fn auction(lost: impl Fn(u64) -> bool + Send + 'static) -> Self {
+        let house = Arc::new(open(Layout::OneItem).await);
+        let placed: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let lagging = Self::lagging(placed.clone());
+        let lagging = house.house.cloud().tap().install(Arc::new(lagging));
+        let bidding = tokio::spawn(Self::bidding(house.clone(), placed.clone(), lost));
+        Self {
+            house,
+            placed,
+            bidding,
+            _lagging: lagging,
+        }
+    }
+
+    /// The index shows the bids that are older than [`LAG`].
+    fn lagging(
+        placed: Arc<Mutex<Vec<Instant>>>,
+    ) -> Says<impl Fn(&Request) -> Verdict + Send + Sync> {
+        Says(move |request: &Request| {
+            if request.operation != "Query" {
+                return Verdict::Pass;
+            }
+            let placed = placed.lock().unwrap();
+            let shown = placed.iter().filter(|at| at.elapsed() >= LAG).count() as u64;
+            let mut body = request.body.clone();
+            let after = body["ExpressionAttributeValues"][":after"]["N"].as_str();
+            if shown <= after.unwrap().parse().unwrap() {
+                let body = json!({"Items": [], "Count": 0, "ScannedCount": 0});
+                return Verdict::Answer { status: 200, body };
+            }
+            let after: u64 = after.unwrap().parse().unwrap();
+            let values = &mut body["ExpressionAttributeValues"];
+            values.as_object_mut().unwrap().remove(":after");
+            values[":low"] = json!({"N": (after + 1).to_string()});
+            values[":high"] = json!({"N": shown.to_string()});
+            let within = "auction_id = :auction AND bid_sequence BETWEEN :low AND :high";
+            body["KeyConditionExpression"] = json!(within);
+            Verdict::Rewrite(body)
+        })
+    }
+
+    async fn bidding(
+        house: Arc<House>,
+        placed: Arc<Mutex<Vec<Instant>>>,
+        lost: impl Fn(u64) -> bool,
+    ) {
+        let cloud = house.house.cloud();
+        let mut redis = cloud.redis().await.unwrap();
+        let mut next = tokio::time::interval(Duration::from_millis(20));
+        for n in 1.. {
+            next.tick().await;
+            accepted(&house, n as i64).await;
+            placed.lock().unwrap().push(Instant::now());
+            let said = json!({
+                "auction_id": house.id, "sequence": n, "status": "OPEN", "best_amount": n * 1_000_00,
+                "best_bidder_id": format!("bidder-{n}"), "end_time": 1,
+            });
+            if !lost(n) {
+                let channel = cloud.names().key("events");
+                let said = redis::AsyncCommands::publish(&mut redis, channel, said.to_string());
+                let _: () = said.await.unwrap();
+            }
+        }
+    }
+
+    /// Follows until so many bids after `from` are heard; gives the queries that were made meanwhile.
+    async fn hears(&self, watcher: &mut Watcher, from: u64, bids: u64) -> usize {
+        let recording = self.house.house.cloud().tap().record();
+        let hearing = async {
+            for expected in from + 1..=from + bids {
+                assert_eq!(watcher.next().await, Some(expected));
+            }
+        };
+        let heard = tokio::time::timeout(Duration::from_secs(10), hearing).await;
+        let calls = recording.take().into_iter();
+        let queries = calls.filter(|call| call.request.operation == "Query");
+        let queries = queries.count();
+        heard.unwrap_or_else(|_| panic!("it does not hear them; {queries} queries"));
+        queries
+    }
+
+    fn bids(&self) -> u64 {
+        self.placed.lock().unwrap().len() as u64
+    }
+}
+
+#[tokio::test]
+async fn a_new_watcher_hears_an_auction_whose_bids_do_not_stop() {
+    let busy = Busy::auction(|_| false).await;
+    let hub = Hub::start(busy.house.house.clone()).believing_silence(HOUR);
+    while busy.bids() < 30 {
+        tokio::task::yield_now().await;
+    }
+    let queries = busy.hears(&mut watcher(&hub, &busy.house, 0), 0, 150).await;
+    assert!(queries <= 40, "{queries} queries");
+}
+
+/// Three messages are lost, far from each other.
+#[tokio::test]
+async fn a_lost_message_costs_a_busy_auction_a_few_queries() {
+    let busy = Busy::auction(|n| [40, 80, 120].contains(&n)).await;
+    let hub = Hub::start(busy.house.house.clone()).believing_silence(HOUR);
+    let mut watcher = watcher(&hub, &busy.house, 0);
+    busy.hears(&mut watcher, 0, 30).await;
+    let queries = busy.hears(&mut watcher, 30, 130).await;
+    assert!(queries <= 40, "{queries} queries");
+}
+
+/// A Redis that takes a subscription, and whose host is gone after that: no message, no end, no answer.
+async fn gone_after_subscribing() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = vec![0; 4_096];
+                loop {
+                    let length = connection.read(&mut asked).await.unwrap_or(0);
+                    let text = String::from_utf8_lossy(&asked[..length]);
+                    let channel = text.lines().find(|line| line.contains("events"));
+                    let answer = match channel {
+                        _ if length == 0 => return,
+                        Some(channel) => {
+                            let length = channel.len();
+                            format!("*3\r\n$9\r\nsubscribe\r\n${length}\r\n{channel}\r\n:1\r\n")
+                        }
+                        None if text.contains("PING") => continue,
+                        None => "+OK\r\n".repeat(text.matches('*').count()),
+                    };
+                    connection.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    format!("redis://{address}")
+}
+
+/// The feed believes any silence here: what is heard, a new subscription has brought.
+#[tokio::test]
+async fn a_subscription_that_falls_silent_is_made_again() {
+    let house = open(Layout::OneItem).await;
+    let redis = gone_after_subscribing().await;
+    let deaf = house.house.cloud().with_redis_at(&redis);
+    let hub = Hub::start(AuctionHouse::new(deaf, Layout::OneItem)).believing_silence(HOUR);
+    let mut watcher = watcher(&hub, &house, 0);
+    for n in 1..=2 {
+        accepted(&house, n).await;
+        let heard = tokio::time::timeout(Duration::from_secs(10), watcher.next()).await;
+        assert_eq!(heard.unwrap(), Some(n as u64));
+    }
+}
+
+/// Whoever begins further back than the feed remembers reads those pages alone, and nothing else.
+#[tokio::test]
+async fn a_watcher_that_begins_far_back_reads_a_query_for_each_hundred_events() {
+    let house = open(Layout::OneItem).await;
+    for n in 1..=450 {
+        accepted(&house, n).await;
+    }
+    let recording = house.house.cloud().tap().record();
+    let hub = Hub::start(house.house.clone()).believing_silence(HOUR);
+    let watchers = (0..50).map(|_| watcher(&hub, &house, 0).take(450).collect::<Vec<_>>());
+    for heard in join_all(watchers).await {
+        assert!(heard.into_iter().eq(1..=450));
+    }
+    let calls = recording.take();
+    let of = |operation| {
+        let of = |call: &&Call| call.request.operation == operation;
+        calls.iter().filter(of).count()
+    };
+    assert!(of("GetItem") <= 4, "{} reads", of("GetItem"));
+    assert!(of("Query") <= 50 * 4 + 2, "{} queries", of("Query"));
 }
 
 /// The index shows the third bid before the second.
