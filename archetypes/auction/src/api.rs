@@ -2,7 +2,8 @@
 //!
 //! `app` returns the router and the tests call it, as axum's own examples do. Amounts are minor
 //! units, times epoch milliseconds. Refusals are those of `serving`.
-//! Ids are made by the client: only so can it send the same bid again when no answer came.
+//! Ids are made by the client: only so can it send the same bid again when no answer came. A bid's id is
+//! shown to its bidder alone, and should be random.
 
 use crate::broadcast::Hub;
 use crate::domain::Amount;
@@ -89,11 +90,11 @@ struct BuyBody {
     bidder_id: String,
 }
 
-/// A bid as anybody may see it: without the maximum of a proxy.
+/// A bid as anybody may see it: without the maximum of a proxy, and without the id. Under it, the bidder's client
+/// is told its first answer again, and everybody else could try what maximum it had.
 #[derive(Serialize)]
 struct BidView {
     sequence: Option<u64>,
-    bid_id: String,
     bidder_id: String,
     kind: BidKind,
     amount: Option<Amount>,
@@ -130,7 +131,6 @@ impl From<BidState> for BidView {
     fn from(bid: BidState) -> Self {
         Self {
             sequence: bid.sequence,
-            bid_id: bid.bid_id,
             bidder_id: bid.bidder_id,
             kind: bid.kind,
             amount: (bid.kind != BidKind::UpTo).then_some(bid.amount),
@@ -278,6 +278,13 @@ async fn history(
 async fn close(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Refusal> {
     Ok(match app.house.close_auction(&id).await? {
         Closing::Closed(winner) | Closing::Before(winner) => {
+            let winner = winner.map(|winner| {
+                json!({
+                    "bidder_id": winner.bidder_id,
+                    "winning_amount": winner.winning_amount,
+                    "closed_at": winner.closed_at,
+                })
+            });
             Json(json!({"status": "CLOSED", "winner": winner})).into_response()
         }
         Closing::NotDue { end_time } => {
@@ -293,7 +300,6 @@ async fn events(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let window = app.house.known_window(&id).await?;
     let after = match headers.get("last-event-id") {
         None => 0,
         Some(given) => given
@@ -305,42 +311,42 @@ async fn events(
                 Refusal::bad_request(text)
             })?,
     };
+    let events = app.hub.follow(&id, after);
+    let (last, over) = match app.hub.last_known(&id).await? {
+        Some((last, over)) if after <= last => (last, over),
+        // The feed may be behind another node's, and so is asked for no refusal.
+        _ => {
+            let window = app.house.known_window(&id).await?;
+            (window.last_event(), window.auction.final_sequence.is_some())
+        }
+    };
     // Nothing would be heard until the auction gets there, so it is said now.
-    let last = window.last_event();
     if after > last {
         let text =
             format!("Last-Event-ID {after} is beyond the last event of this auction, {last}");
         return Err(Refusal::bad_request(text));
     }
     // A browser reconnects after the end by itself; this is how it is told not to.
-    if window
-        .auction
-        .final_sequence
-        .is_some_and(|last| after >= last)
-    {
+    if over && after == last {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let mut stop = app.stop;
     let stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let events = app
-        .hub
-        .follow(&id, after)
-        .take_until(Box::pin(stopped))
-        .map(|event| {
-            let event = event?;
-            let name = if event.status == crate::domain::Status::Closed {
-                "closed"
-            } else {
-                "bid"
-            };
-            SseEvent::default()
-                .id(event.sequence.to_string())
-                .event(name)
-                .json_data(&event)
-                .map_err(CloudError::corrupt)
-        });
+    let events = events.take_until(Box::pin(stopped)).map(|event| {
+        let event = event?;
+        let name = if event.status == crate::domain::Status::Closed {
+            "closed"
+        } else {
+            "bid"
+        };
+        SseEvent::default()
+            .id(event.sequence.to_string())
+            .event(name)
+            .json_data(&event)
+            .map_err(CloudError::corrupt)
+    });
     Ok(Sse::new(events)
         .keep_alive(KeepAlive::default())
         .into_response())
@@ -385,15 +391,14 @@ pub async fn serve_until(
     let (stopping, stopped) = watch::channel(false);
     let closer = tokio::spawn(close_forever(house.clone()));
     let publishing = tokio::spawn(publish_forever(publisher));
-    let served = axum::serve(listener, app(house, hub, stopped))
-        .with_graceful_shutdown(async move {
-            stop.await;
-            stopping.send_replace(true);
-        })
-        .await;
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let served = serving::serve(listener, app(house, hub, stopped), stop).await;
     closer.abort();
     publishing.abort();
-    Ok(served?)
+    served
 }
 
 /// Closes what is due, every second. A failure is said and tried again: nothing is lost by it.

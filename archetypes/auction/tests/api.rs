@@ -5,11 +5,15 @@ mod house;
 
 use auction::api::serve_until;
 use auction::{AuctionHouse, Layout};
+use cloud::tap::Service;
 use futures::StreamExt;
+use house::{HOUR, Slow};
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 
 struct Server {
     served: Served,
@@ -270,30 +274,139 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
     );
 }
 
+/// An auction with everything a seller may say.
+fn full(id: &str) -> Value {
+    json!({
+        "auction_id": id, "item_id": "i", "seller_id": "sam", "title": "t", "currency": "EUR",
+        "starting_price": 100_00, "reserve_price": 200_00, "buy_now_price": 900_00,
+        "lasts_seconds": 600, "soft_close_ms": 60_000,
+    })
+}
+
 #[tokio::test]
 async fn no_value_at_its_limit_is_a_fault() {
     let server = serve(Layout::OneItem).await;
-    let id = server.create().await;
-    let auction = |number| {
-        json!({
-            "auction_id": format!("limits-{number}"), "item_id": "i", "seller_id": "sam", "title": "t",
-            "currency": "EUR", "starting_price": 100_00, "reserve_price": 200_00,
-            "buy_now_price": 900_00, "lasts_seconds": 600, "soft_close_seconds": 60,
-        })
-    };
-    let sent = server.post_at_the_limits("/auctions", auction).await;
+    let lasts = |number| full(&format!("lasts-{number}"));
+    let sent = server.post_at_the_limits("/auctions", lasts).await;
     assert!(sent.unwrap() > 100);
-    let path = format!("/auctions/{id}/bids");
+    let end_time = server.house.cloud().now() + 3_600_000;
+    let ends = |number| {
+        let mut auction = full(&format!("ends-{number}"));
+        auction.as_object_mut().unwrap().remove("lasts_seconds");
+        auction["end_time"] = json!(end_time);
+        auction
+    };
+    server.post_at_the_limits("/auctions", ends).await.unwrap();
     for offer in ["amount", "max_amount"] {
         let bid = |number| {
-            let bid_id = format!("{offer}-{number}");
-            json!({"bid_id": bid_id, "bidder_id": "alice", "currency": "EUR", offer: 100_00})
+            let (bid_id, amount) = (format!("{offer}-{number}"), 100_00 * (number + 1));
+            json!({"bid_id": bid_id, "bidder_id": "alice", "currency": "EUR", offer: amount})
         };
+        assert_eq!(server.post("/auctions", full(offer)).await.0, 201);
+        let path = format!("/auctions/{offer}/bids");
         server.post_at_the_limits(&path, bid).await.unwrap();
     }
-    let path = format!("/auctions/{id}/buy-now");
+    assert_eq!(server.post("/auctions", full("buy-now")).await.0, 201);
     let purchase = |number| json!({"bid_id": format!("purchase-{number}"), "bidder_id": "alice"});
-    server.post_at_the_limits(&path, purchase).await.unwrap();
+    let path = "/auctions/buy-now/buy-now";
+    server.post_at_the_limits(path, purchase).await.unwrap();
+    // There is nothing to say about a closing, and the body is not read.
+    let path = "/auctions/buy-now/close";
+    server
+        .post_at_the_limits(path, |_| json!({}))
+        .await
+        .unwrap();
+}
+
+/// Under a bid's id and with its maximum, the first answer comes again; with another one, a refusal. Who knows the
+/// id of another's bid could try every amount.
+#[tokio::test]
+async fn the_id_of_a_bid_is_shown_to_nobody_else() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let bid = json!({"bid_id": "known-to-alice", "bidder_id": "alice", "currency": "EUR", "max_amount": 457_00});
+    let path = format!("/auctions/{id}/bids");
+    let (_, told) = server.post(&path, bid.clone()).await;
+    assert_eq!(told["status"], "ACCEPTED");
+    let mut shown = vec![
+        server.get(&format!("/auctions/{id}")).await.1,
+        server.get(&path).await.1,
+    ];
+    let hour = Duration::from_secs(3_600);
+    server.house.cloud().clock().advance(hour);
+    let close = format!("/auctions/{id}/close");
+    shown.push(server.post(&close, json!({})).await.1);
+    shown.push(server.post(&close, json!({})).await.1);
+    shown.push(server.events(&id, 0).await.into());
+    for answer in shown {
+        let answer = answer.to_string();
+        assert!(answer.contains("alice"), "{answer}");
+        assert!(!answer.contains("known-to-alice"), "{answer}");
+        assert!(!answer.contains("45700"), "{answer}");
+    }
+    assert_eq!(server.post(&path, bid).await.1, told);
+}
+
+/// How often the auction, its history and its winner are read for the watchers of a page.
+#[tokio::test]
+async fn fifty_watchers_over_http_cost_the_reads_of_one() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    server.bid(&id, "alice", 100_00).await;
+    let recording = server.house.cloud().tap().record();
+    let events = format!("{}/auctions/{id}/events", server.base);
+    let watching = (0..50).map(|_| async {
+        let open = server.http.get(&events).send().await.unwrap();
+        let mut body = open.bytes_stream();
+        body.next().await.unwrap().unwrap();
+        body
+    });
+    let open = futures::future::join_all(watching).await;
+    let calls = recording.take().into_iter();
+    let reads = calls.filter(|call| {
+        let due = call.request.body["IndexName"] == "due";
+        call.request.service == Service::DynamoDb && !call.request.is_write() && !due
+    });
+    let reads = reads.count();
+    assert!((1..=6).contains(&reads), "{reads} reads");
+    drop(open);
+}
+
+#[tokio::test]
+async fn the_events_of_an_unknown_auction_are_refused_and_those_of_a_new_one_are_not() {
+    let server = serve(Layout::OneItem).await;
+    for unknown in ["nowhere".to_owned(), "x".repeat(3_000)] {
+        let (status, answer) = server.get(&format!("/auctions/{unknown}/events")).await;
+        assert_eq!(status, 404, "{answer}");
+    }
+    let id = server.create().await;
+    let request = server
+        .http
+        .get(format!("{}/auctions/{id}/events", server.base));
+    assert_eq!(request.send().await.unwrap().status().as_u16(), 200);
+}
+
+/// While DynamoDB hangs, a request for events is told so.
+#[tokio::test]
+async fn a_watcher_is_told_when_the_tables_do_not_answer() {
+    let server = serve(Layout::OneItem).await;
+    let id = server.create().await;
+    let hangs = Slow::by(HOUR, |request| request.operation == "GetItem");
+    let _hangs = server.house.cloud().tap().install(Arc::new(hangs));
+    let path = format!("/auctions/{id}/events");
+    let told = tokio::time::timeout(Duration::from_secs(5), server.get(&path)).await;
+    let (status, answer) = told.unwrap();
+    assert_eq!(status, 503, "{answer}");
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_keep_the_server_from_stopping() {
+    let server = serve(Layout::OneItem).await;
+    let host = server.base.trim_start_matches("http://");
+    let mut socket = tokio::net::TcpStream::connect(host).await.unwrap();
+    socket.write_all(b"POST /auctions HT").await.unwrap();
+    assert_eq!(server.get("/nowhere").await.0, 404);
+    server.served.stopped().await.unwrap();
 }
 
 #[tokio::test]
@@ -306,7 +419,7 @@ async fn a_bid_is_placed_though_its_bidder_hangs_up() {
     let is_bid = |request: &cloud::tap::Request| request.operation == "TransactWriteItems";
     let hung_up = server.post_and_hang_up(&path, bid, tap, is_bid).await;
     hung_up.unwrap();
-    let placed = async { while server.get(&path).await.1["bids"][0]["bid_id"] != "b-1" {} };
+    let placed = async { while server.get(&path).await.1["bids"][0]["bidder_id"] != "alice" {} };
     let placed = tokio::time::timeout(Duration::from_secs(5), placed).await;
     assert!(placed.is_ok(), "the bid was dropped with its connection");
 }
