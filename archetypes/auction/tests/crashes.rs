@@ -4,7 +4,7 @@
 mod house;
 
 use auction::{BidOutcome, Layout, NewAuction, Offer};
-use chaos::{CrashSweep, Faults};
+use chaos::{CrashSweep, Faults, Tokenless};
 use house::{House, for_sale, open, open_alone, open_with, plain};
 use std::sync::Arc;
 
@@ -173,7 +173,11 @@ async fn lost_requests_lost_answers_and_throttling_change_no_outcome(layout: Lay
                 .lose_request(0.15)
                 .lose_answer(0.15),
         );
-        let weather = house.house.cloud().tap().install(faults.clone());
+        let tap = house.house.cloud().tap();
+        let weather = (
+            tap.install(Arc::new(Tokenless)),
+            tap.install(faults.clone()),
+        );
         for (bidder, amount) in [("alice", 120_00), ("bob", 100_00), ("carol", 200_00)] {
             let bid = house.bid(bidder, Offer::Exactly(amount));
             while house.house.place_bid(&bid).await.is_err() {}

@@ -9,7 +9,7 @@ mod house;
 
 use auction::domain::Status;
 use auction::{AuctionError, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer, Rejection};
-use chaos::Faults;
+use chaos::{Faults, Tokenless};
 use cloud::{Clock, Millis};
 use house::{House, open_with};
 use proptest::prelude::*;
@@ -192,7 +192,11 @@ async fn play(tale: &Tale, layout: Layout, seed: u64) -> Oracle {
     };
     let faults = Faults::seeded(seed).throttle(0.05);
     let faults = faults.lose_request(0.05).lose_answer(0.05);
-    let weather = cloud.tap().install(Arc::new(faults));
+    let tap = cloud.tap();
+    let weather = (
+        tap.install(Arc::new(Tokenless)),
+        tap.install(Arc::new(faults)),
+    );
     for (number, step) in tale.steps.iter().enumerate() {
         let now = cloud.now();
         match step.clone() {
