@@ -43,7 +43,7 @@ const AUCTION_ATTRIBUTES: &[Attribute] = &[
     attribute(
         "reserve_price",
         "15000",
-        "below it nobody wins; never shown to bidders",
+        "below it nobody wins; no answer shows it",
     ),
     attribute(
         "buy_now_price",
