@@ -368,6 +368,9 @@ async fn feed(
                 Err(RecvError::Closed) => return,
             },
         }
+        if !known.borrow().begun {
+            continue;
+        }
         let last = known.borrow().last;
         held = held.split_off(&(last + 1));
         if held.contains_key(&(last + 1)) {

@@ -167,9 +167,9 @@ impl Publisher {
             return Ok(0);
         }
         let begun = Instant::now();
-        // Until the whole page is said, or while another node holds the shard, the checkpoint knows the place.
-        self.shards.insert(shard.clone(), Place::Unknown);
         if !self.holds(shard).await? {
+            // The holder moves the checkpoint.
+            self.shards.insert(shard.clone(), Place::Unknown);
             return Ok(0);
         }
         let iterator = match place {
@@ -189,10 +189,13 @@ impl Publisher {
                     Some("ExpiredIteratorException" | "TrimmedDataAccessException")
                 ) =>
             {
+                self.shards.insert(shard.clone(), Place::Unknown);
                 return Ok(0);
             }
             Err(error) => return Err(error.into()),
         };
+        // Until the whole page is said, the checkpoint knows the place.
+        self.shards.insert(shard.clone(), Place::Unknown);
         let (mut published, mut last, mut failed) = (0, None, None);
         let mut records = page.records().iter();
         for record in records.by_ref() {

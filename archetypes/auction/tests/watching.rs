@@ -220,6 +220,59 @@ async fn an_index_that_lags_delays_events_and_loses_none() {
 /// How long the index shows nothing of a bid.
 const LAG: Duration = Duration::from_millis(300);
 
+async fn say(house: &House, n: u64) {
+    let cloud = house.house.cloud();
+    let said = json!({
+        "auction_id": house.id, "sequence": n, "status": "OPEN", "best_amount": n * 1_000_00,
+        "best_bidder_id": format!("bidder-{n}"), "end_time": 1,
+    });
+    let mut redis = cloud.redis().await.unwrap();
+    let channel = cloud.names().key("events");
+    let said = redis::AsyncCommands::publish(&mut redis, channel, said.to_string());
+    let _: () = said.await.unwrap();
+}
+
+/// Redis speaks while the tables are away, before the feed has read them once.
+#[tokio::test]
+async fn what_redis_says_before_the_first_look_is_heard_once() {
+    let house = open(Layout::OneItem).await;
+    for n in 1..=2 {
+        accepted(&house, n).await;
+    }
+    let left = AtomicUsize::new(2);
+    let away = Says(move |request: &Request| {
+        let fails = request.operation == "GetItem"
+            && left
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok();
+        let body = json!({"__type": "com.amazon.coral.validate#ValidationException"});
+        if fails {
+            Verdict::Answer { status: 400, body }
+        } else {
+            Verdict::Pass
+        }
+    });
+    let _away = house.house.cloud().tap().install(Arc::new(away));
+    let hub = Hub::start(house.house.clone()).believing_silence(Duration::from_millis(50));
+    let mut watcher = watcher(&hub, &house, 0);
+    let saying = async {
+        let mut again = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            again.tick().await;
+            say(&house, 1).await;
+            say(&house, 2).await;
+        }
+    };
+    let first = tokio::select! {
+        () = saying => unreachable!("it never ends"),
+        first = watcher.next() => first,
+    };
+    assert_eq!((first, watcher.next().await), (Some(1), Some(2)));
+    accepted(&house, 3).await;
+    let third = tokio::time::timeout(Duration::from_secs(10), watcher.next()).await;
+    assert_eq!(third.unwrap(), Some(3));
+}
+
 /// Bids that do not stop, on an auction whose index lags. Each is said in Redis as a publisher says it, except
 /// for the lost ones.
 struct Busy {
@@ -282,21 +335,13 @@ impl Busy {
         placed: Arc<Mutex<Vec<Instant>>>,
         lost: impl Fn(u64) -> bool,
     ) {
-        let cloud = house.house.cloud();
-        let mut redis = cloud.redis().await.unwrap();
         let mut next = tokio::time::interval(Duration::from_millis(20));
         for n in 1.. {
             next.tick().await;
             accepted(&house, n as i64).await;
             placed.lock().unwrap().push(Instant::now());
-            let said = json!({
-                "auction_id": house.id, "sequence": n, "status": "OPEN", "best_amount": n * 1_000_00,
-                "best_bidder_id": format!("bidder-{n}"), "end_time": 1,
-            });
             if !lost(n) {
-                let channel = cloud.names().key("events");
-                let said = redis::AsyncCommands::publish(&mut redis, channel, said.to_string());
-                let _: () = said.await.unwrap();
+                say(&house, n).await;
             }
         }
     }
