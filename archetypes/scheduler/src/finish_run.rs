@@ -10,6 +10,7 @@ use aws_sdk_dynamodb::types::{
 };
 use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Guard, Item, Millis, Transaction};
+use std::time::Duration;
 
 /// What became of a worker's last word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,9 @@ struct Ending {
     /// Whether the execution ends, or only the attempt.
     for_good: bool,
 }
+
+/// How long the dead-letter queue may take. Less than a sweeper has for one execution.
+const DEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Scheduler {
     /// It is done. The message goes last: as long as it is there, nothing is forgotten.
@@ -187,10 +191,11 @@ impl Scheduler {
     }
 
     /// Puts what has failed into the dead-letter queue, and then from the lane of what is watched into that of
-    /// the dead, where a redrive finds it though SQS lose the queue. Who dies in between leaves it to the
-    /// sweeper, which buries it: twice in the queue, never not.
+    /// the dead, where a redrive finds it though SQS lose the queue. A worker that dies in between leaves it to the
+    /// sweeper, which buries it: twice in the queue, never not. A queue that is gone or hangs keeps nothing in the
+    /// sweeper's way: the row is moved all the same.
     pub async fn bury(&self, execution: &ExecutionState) -> Result<(), CloudError> {
-        self.send_dead(execution).await?;
+        let _ = tokio::time::timeout(DEAD_PATIENCE, self.send_dead(execution)).await;
         let bury = self
             .dynamodb()
             .update_item()

@@ -39,8 +39,15 @@ pub struct Fate {
 
 /// Whether it was dispatched and is too late to begin: no worker came in time. It counts from when it might
 /// have begun, so that one that waited for its turn is not missed.
+///
+/// A later fire time is no reason here, under RUN_LAST either: its run stands behind the same line of messages,
+/// and behind a line that stays long each run would be skipped for the next.
 pub fn is_missed(job: &JobDefinitionState, execution: &ExecutionState, now: Millis) -> bool {
-    execution.not_before < now - MISSED_AFTER_MS && !fate(job, execution.execution_time, now).runs
+    let late = execution.not_before < now - MISSED_AFTER_MS;
+    late && match job.misfire {
+        Misfire::SkipMissed => true,
+        Misfire::RunAll | Misfire::RunLast => execution.execution_time < now - job.catch_up_ms,
+    }
 }
 
 /// Decides about the fire time `fire`, found at `now`.

@@ -56,19 +56,22 @@ impl Scheduler {
     /// hangs does not stop the others.
     pub async fn redrive(&self, most: usize) -> Vec<Redriven> {
         let mut done = self.redrive_queue(most).await;
-        let left = most - done.len();
-        if left > 0 {
-            let (mut found, _) = self.lanes::<bool>("dead", 0..SHARDS, Millis::MAX).await;
-            found.truncate(left);
+        if done.len() == most {
+            return done;
+        }
+        let (mut found, _) = self.lanes::<bool>("dead", 0..SHARDS, Millis::MAX).await;
+        while done.len() < most && !found.is_empty() {
+            let rest = found.split_off(found.len().min(most - done.len()));
             let again = async |execution_id: String| self.redrive_one(&execution_id).await;
             for (execution_id, redriven) in self.each(found, again).await {
                 match redriven {
                     Ok(true) => done.push(Redriven::Runnable { execution_id }),
-                    // The index is behind, or its job was cancelled.
+                    // The index is behind, or its job was cancelled: the next one takes its place.
                     Ok(false) => {}
                     Err(error) => done.push(later(execution_id, &error)),
                 }
             }
+            found = rest;
         }
         done
     }

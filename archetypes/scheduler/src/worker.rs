@@ -71,6 +71,9 @@ pub enum Worked {
 const LAST_MILE_MS: Millis = 1_000;
 
 /// The longest pause between two tries to say what came of a run.
+/// How long the messages that follow a last word may take.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Receives and runs.
@@ -182,12 +185,19 @@ impl Worker {
             Ok(Err(_)) => Some("the handler panicked".to_owned()),
             Err(_) => Some(format!("it took longer than {} ms", run.job.timeout_ms)),
         };
-        // The work is done; it would be done again for want of a word. So it is said until it is heard.
+        // The work is done; it would be done again for want of a word. So it is said until it is heard, with
+        // heartbeats beside it: a handler may be given less time than its lease has.
+        let mut word = Box::pin(self.last_word(run, failed.as_deref()));
+        let lease = Duration::from_millis(run.job.lease_ms as u64);
         tokio::select! {
             biased;
-            worked = self.last_word(run, failed.as_deref()) => worked,
-            () = lost => Ok(Worked::Stale),
-            () = tokio::time::sleep(timeout) => Err(SchedulerError::Contended),
+            worked = &mut word => worked,
+            // Also when the word is in the row and only its messages are on their way.
+            () = lost => match tokio::time::timeout(LAST_WORD, word).await {
+                Ok(worked) => worked,
+                Err(_) => Ok(Worked::Stale),
+            },
+            () = tokio::time::sleep(timeout.max(lease)) => Err(SchedulerError::Contended),
         }
     }
 

@@ -209,6 +209,27 @@ async fn what_was_dispatched_in_time_and_begins_late_is_missed_too() {
     }
 }
 
+/// The line is two minutes long, and stays so: each run begins with a later one behind it. RUN_LAST runs it.
+#[tokio::test]
+async fn a_line_that_stays_long_skips_no_run_for_the_next() {
+    let step = 30 * SECOND;
+    let office = with_job(every("job", step)).await;
+    for round in 1..=20 {
+        office.advance(step);
+        office.scan().await;
+        if round > 5 {
+            let row = office.execution(&id("job", (round - 5) * step)).await;
+            let delivered = Message {
+                says: Some((&row).into()),
+                receipt: "made from the row".to_owned(),
+            };
+            let worked = office.handle(&office.worker("w"), &delivered).await;
+            assert_eq!(worked, Worked::Completed, "round {round}");
+        }
+    }
+    assert_eq!(office.completions().len(), 15);
+}
+
 /// An execution that waited for its turn was not missed, however long the other one ran.
 #[tokio::test]
 async fn one_that_waited_for_its_turn_is_not_missed() {
@@ -270,6 +291,30 @@ async fn throttling_at_the_end_does_not_run_it_again() {
         office.live(3).await;
         assert_eq!(office.starts().len(), 1);
     }
+}
+
+/// A handler has a second, its lease half a minute: the last word has as long as the lease.
+#[tokio::test]
+async fn the_last_word_may_take_longer_than_the_handler() {
+    let office = open_by_the_clock().await;
+    let at = office.now();
+    let job = NewJob {
+        timeout_ms: SECOND,
+        ..NewJob::new("job", "acme", Schedule::Once { at })
+    };
+    office.scheduler.create_job(job).await.unwrap();
+    let message = office.receive().await.unwrap();
+    let begun = Instant::now();
+    let plan = Says(move |request: &Request| {
+        let ends = request.body.to_string().contains("COMPLETED");
+        match ends && begun.elapsed() < Duration::from_millis(1_500) {
+            true => throttled(),
+            false => Verdict::Pass,
+        }
+    });
+    let _plan = office.cloud().tap().install(Arc::new(plan));
+    let worked = office.worker("w").handle(&message).await;
+    assert_eq!(worked.unwrap(), Worked::Completed);
 }
 
 /// By the machine's clock: what takes real time.
@@ -607,6 +652,56 @@ async fn what_is_dead_is_found_without_the_dead_letter_queue() {
     assert_eq!(office.completions(), [id("job", HOUR)]);
     assert!(office.scheduler.redrive(10).await.is_empty());
     office.invariants("job").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_dead_is_found_though_the_dead_letter_queue_is_gone() {
+    let job = NewJob {
+        max_attempts: 1,
+        ..once("job", 0)
+    };
+    let office = with_job(job).await;
+    let dead = scheduler::queue::QUEUES
+        .iter()
+        .find(|queue| queue.name == "queue dead");
+    (dead.unwrap().remove)(office.cloud().beside_tap())
+        .await
+        .unwrap();
+    office.diary.lock().unwrap().fails = 1;
+    office.work_all("w").await;
+    let row = office.execution(&id("job", 0)).await;
+    let lane = row.due_shard.clone().unwrap_or_default();
+    assert!(lane.starts_with("dead-"), "{row:?}");
+    let redriven = office.scheduler.redrive(10).await;
+    assert_eq!(redriven.len(), 1, "{redriven:?}");
+    office.work_all("w").await;
+    assert_eq!(office.completions(), [id("job", 0)]);
+}
+
+/// The first in the lanes of the dead are of cancelled jobs, as many as a redrive takes.
+#[tokio::test]
+async fn cancelled_jobs_hide_no_other_from_a_redrive() {
+    let office = open().await;
+    let names: Vec<_> = (0..8).map(|number| format!("job-{number}")).collect();
+    office.diary.lock().unwrap().fails = 1;
+    for name in &names {
+        let job = NewJob {
+            max_attempts: 1,
+            ..once(name, 0)
+        };
+        office.scheduler.create_job(job).await.unwrap();
+        office.work_all("w").await;
+    }
+    for name in &names[1..] {
+        office
+            .scheduler
+            .change_job(&whole(name), &Change::Cancel, "c")
+            .await
+            .unwrap();
+    }
+    while office.scheduler.receive_dead().await.unwrap().is_some() {}
+    let redriven = office.scheduler.redrive(1).await;
+    assert_eq!(redriven.len(), 1, "{redriven:?}");
 }
 
 // Every call meets every trouble.
