@@ -115,7 +115,12 @@ impl BoxOffice {
     {
         let mut looked_at = Vec::new();
         let mut due = Vec::new();
-        for (shard, found) in self.due_bookings(self.now()).await {
+        let releases = async {
+            self.release_owed().await;
+            Ok::<_, CloudError>(())
+        };
+        let (_, found) = tokio::join!(patient(releases), self.due_bookings(self.now()));
+        for (shard, found) in found {
             match found {
                 Ok(found) => due.extend(found),
                 Err(fault) => looked_at.push((shard, Err(fault.into()))),

@@ -21,6 +21,7 @@ use cloud::{Cloud, Millis, RedisConnection};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub const LEASE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How long there are no lease calls after one that failed.
 pub const REST_MS: Millis = 1_000;
+
+/// How many releases are remembered for a Redis that is away. Beyond that the oldest is forgotten.
+const MOST_OWED: usize = 1_000;
 
 /// Takes each seat, all or none. A lease that is over is nobody's, and one of the same request is its own
 /// earlier success. Gives the place of the first seat that has another lease, and that lease, or 0.
@@ -200,10 +204,25 @@ impl BoxOffice {
         let _: Option<i64> = self.script(RELEASE, &keys, &[&new.holder(&keys)]).await;
     }
 
-    /// Lets the leases of a booking go that are still its own.
+    /// Lets the leases of a booking go that are still its own. Without an answer it is owed: they last as long as
+    /// the hold would have.
     pub(crate) async fn release_leases(&self, booking: &BookingState) {
-        let keys = lease_keys(&booking.lines);
-        let _: Option<i64> = self.script(RELEASE, &keys, &[&booking.holder()]).await;
+        let (holder, keys) = (booking.holder(), lease_keys(&booking.lines));
+        let released: Option<i64> = self.script(RELEASE, &keys, &[&holder]).await;
+        if released.is_none() && self.realization == Realization::Leased && !keys.is_empty() {
+            self.leases.owe(holder, keys);
+        }
+    }
+
+    /// Lets go what could not be let go before. The sweeper does it, until Redis does not answer.
+    pub(crate) async fn release_owed(&self) {
+        for (holder, keys) in self.leases.owed() {
+            let released: Option<i64> = self.script(RELEASE, &keys, &[&holder]).await;
+            if released.is_none() {
+                return;
+            }
+            self.leases.lock().owed.retain(|(owed, _)| *owed != holder);
+        }
     }
 
     /// Lets a booking's leases last as long as its hold.
@@ -290,7 +309,11 @@ struct State {
     /// Until when there are no lease calls, after one that failed.
     rests_until: Option<Millis>,
     connecting: Option<Connecting>,
+    owed: VecDeque<Release>,
 }
+
+/// A holder, and the seats whose leases it no longer needs.
+type Release = (String, Vec<(String, String)>);
 
 type Connecting = Shared<BoxFuture<'static, Option<RedisConnection>>>;
 
@@ -334,6 +357,19 @@ impl Leases {
         let connecting = attempt.map(|ended| ended.ok().flatten()).boxed().shared();
         state.connecting = Some(connecting.clone());
         connecting
+    }
+
+    fn owe(&self, holder: String, keys: Vec<(String, String)>) {
+        let owed = &mut self.lock().owed;
+        owed.retain(|(known, _)| *known != holder);
+        if owed.len() >= MOST_OWED {
+            owed.pop_front();
+        }
+        owed.push_back((holder, keys));
+    }
+
+    fn owed(&self) -> Vec<Release> {
+        self.lock().owed.iter().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
