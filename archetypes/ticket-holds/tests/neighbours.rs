@@ -7,11 +7,13 @@ mod venue;
 use chaos::Says;
 use cloud::as_actor;
 use cloud::tap::{Request, Service, Verdict};
+use serving::client::Served;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use ticket_holds::lease::REST_MS;
-use ticket_holds::{Cancelling, Realization, Reserved};
-use venue::open_alone;
+use ticket_holds::{BoxOffice, Cancelling, NewEvent, NewSection, Realization, Reserved, Tickets};
+use venue::{create, open_alone};
 
 /// One late answer of Redis begins the rest, and the cancellation falls into it.
 #[tokio::test]
@@ -48,4 +50,103 @@ async fn a_cancellation_while_redis_rests_frees_the_seat() {
             .iter()
             .all(|call| call.request.service == Service::Redis)
     );
+}
+
+async fn serve(office: &BoxOffice) -> Served {
+    let router = ticket_holds::api::app(office.clone());
+    let serving = Served::start(|listener, stop| async move {
+        let serving = axum::serve(listener, router);
+        Ok(serving.with_graceful_shutdown(stop).await?)
+    });
+    serving.await.unwrap()
+}
+
+/// A hundred browsers come in the course of a minute, and each asks every three seconds, more or less. Who they are
+/// does not matter: the reads of a second are those of a few moments they have in common.
+#[tokio::test]
+async fn browsers_that_come_one_by_one_share_their_reads() {
+    let venue = open_alone(Realization::Pure).await;
+    let clock = venue.office.cloud().clock().clone();
+    let server = serve(&venue.office).await;
+    let path = format!("/events/{}/sections/A", venue.event_id);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut turns: BTreeSet<_> = (0..100).map(|who| (random.i64(0..60_000), who)).collect();
+    let mut since = [None; 100];
+    let (mut at, mut asks) = (0, 0);
+    let recording = venue.office.cloud().tap().record();
+    let (mut second, mut read) = (0, Vec::new());
+    while let Some((when, who)) = turns.pop_first() {
+        if when > 75_000 {
+            break;
+        }
+        clock.advance(Duration::from_millis((when - at) as u64));
+        at = when;
+        if at / 1_000 != second {
+            second = at / 1_000;
+            let calls = recording.take();
+            let queries = calls
+                .iter()
+                .filter(|call| call.request.operation == "Query");
+            read.push(queries.count());
+        }
+        let (status, answer) = match since[who] {
+            None => server.get(&path).await,
+            Some(since) => server.get(&format!("{path}/changes?since={since}")).await,
+        };
+        assert_eq!(status, 200);
+        asks += 1;
+        since[who] = answer["as_of"].as_i64();
+        turns.insert((when + 3_000 + random.i64(0..150), who));
+    }
+    let most = *read.iter().max().unwrap();
+    assert!(asks > 1_000, "{asks}");
+    assert!(
+        most <= 6,
+        "{most} reads in a second, of {asks} asks: {read:?}"
+    );
+}
+
+/// A house of many sections, and a browser that asks for changes since as many moments as it likes, beside others.
+#[tokio::test]
+async fn many_sections_and_many_moments_push_no_map_out() {
+    let venue = open_alone(Realization::Pure).await;
+    let section = |number| NewSection {
+        name: format!("S{number}"),
+        tickets: Tickets::Seats(1),
+        price: 1,
+    };
+    let house = NewEvent {
+        event_id: "house".into(),
+        name: "House".into(),
+        sections: (0..130).map(section).collect(),
+    };
+    create(&venue.office, &house).await;
+    let server = serve(&venue.office).await;
+    let recording = venue.office.cloud().tap().record();
+    let read = |name: &str| {
+        let calls = recording.calls();
+        calls.iter().filter(|call| call.shape() == name).count()
+    };
+    let now = venue.office.cloud().now();
+    for round in 0..3 {
+        for number in 0..130 {
+            let path = format!("/events/house/sections/S{number}");
+            assert_eq!(server.get(&path).await.0, 200);
+        }
+        for moment in 0..64 {
+            let since = now - 70_000 + (round * 64 + moment) * 400;
+            let path = format!("/events/house/sections/S1/changes?since={since}");
+            let (status, answer) = server.get(&path).await;
+            assert_eq!(status, 200);
+            // Of what is longer ago than a minute, counted from the second, the map is told.
+            let (age, seats) = (now - since, answer["seats"].as_array().unwrap().len());
+            assert!(seats == usize::from(age > 60_000) || (60_000..61_000).contains(&age));
+        }
+    }
+    for since in [i64::MIN, i64::MAX] {
+        let path = format!("/events/house/sections/S1/changes?since={since}");
+        assert_eq!(server.get(&path).await.0, 200);
+    }
+    assert_eq!(read("Query tickets"), 130);
+    assert!(read("Query tickets/by_change") <= 20);
 }
