@@ -6,6 +6,7 @@
 
 use crate::create_event::PASS_MS;
 use crate::domain::{Amount, BookingStatus, Line};
+use crate::purchase::Cards;
 use crate::sandbox_cards::SandboxCards;
 use crate::section_views::SectionViews;
 use crate::tables::TABLES;
@@ -423,7 +424,8 @@ pub async fn serve_until(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    let sweeper = tokio::spawn(sweep_forever(office.clone()));
+    let cards = SandboxCards::new(office.cloud().clone());
+    let sweeper = tokio::spawn(sweep_forever(office.clone(), cards));
     let creator = tokio::spawn(create_forever(office.clone()));
     let served = axum::serve(listener, app(office))
         .with_graceful_shutdown(stop)
@@ -433,14 +435,22 @@ pub async fn serve_until(
     Ok(served?)
 }
 
-/// Ends what is over and settles what is open, every second. A failure is said and tried again:
-/// nothing is lost by it.
-async fn sweep_forever(office: BoxOffice) {
-    let cards = SandboxCards::new(office.cloud().clone());
+/// Ends what is over and, in a lane beside it, settles what is open, every second. A failure is said and tried
+/// again: nothing is lost by it.
+pub async fn sweep_forever(office: BoxOffice, cards: impl Cards) {
+    let ending = lane("sweeping", || office.expire_due());
+    let settling = lane("settling", || office.settle_due(&cards));
+    tokio::join!(ending, settling);
+}
+
+async fn lane<T, F>(name: &str, sweep: impl Fn() -> F)
+where
+    F: Future<Output = Vec<(String, Result<T, OfficeError>)>>,
+{
     loop {
-        for (what, ended) in office.sweep(&cards).await {
+        for (what, ended) in sweep().await {
             if let Err(error) = ended {
-                eprintln!("sweeping {what}: {error}");
+                eprintln!("{name} {what}: {error}");
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -12,7 +12,7 @@ use crate::domain::{
     TicketStatus, block_id, text,
 };
 use crate::general_admission::{ADMISSION_SHARDS, AdmissionShard};
-use crate::neighbours::{AT_ONCE, patient};
+use crate::neighbours::{AT_ONCE, PATIENCE, patient};
 use crate::{BoxOffice, OfficeError};
 use aws_sdk_dynamodb::types::{
     Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
@@ -296,11 +296,11 @@ impl BoxOffice {
             .key_condition_expression(DUE)
             .expression_attribute_values(":creating", s(CREATING))
             .expression_attribute_values(":now", n(self.now()));
-        let found = patient(async { all_items(query).await }).await?;
+        let found = patient(PATIENCE, async { all_items(query).await }).await?;
         let id = |item: &Item| item.get("event_id")?.as_s().ok().cloned();
         let ids: Vec<String> = found.iter().filter_map(id).collect();
         let passes = ids.into_iter().map(|event_id| async move {
-            let pass = patient(self.go_on_creating(&event_id)).await;
+            let pass = patient(PATIENCE, self.go_on_creating(&event_id)).await;
             (event_id, pass)
         });
         let passes = futures::stream::iter(passes).buffer_unordered(AT_ONCE);

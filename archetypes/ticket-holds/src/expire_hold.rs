@@ -6,15 +6,16 @@
 //! and its tickets together, only if they still are exactly what it read.
 
 use crate::domain::BookingStatus;
-use crate::neighbours::{AT_ONCE, patient};
+use crate::neighbours::{AT_ONCE, PATIENCE, patient};
 use crate::put_back::Ending;
 use crate::tables::DUE_SHARDS;
 use crate::{BoxOffice, OfficeError, Realization};
-use cloud::item::{all_items, n, pause, s};
-use cloud::{CloudError, Millis};
+use cloud::item::{n, pause, s};
+use cloud::{CloudError, Item, Millis};
 use futures::StreamExt;
 use futures::future::join_all;
 use std::future::Future;
+use std::time::Duration;
 
 /// What became of a hold that a sweeper looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,21 +71,13 @@ impl BoxOffice {
         Err(OfficeError::Contended)
     }
 
-    /// The bookings that each shard of the index says need a look.
-    pub async fn due_bookings(
+    /// The bookings that a shard of the index says need a look: one page of them, and where the next begins.
+    pub async fn due_in(
         &self,
+        shard: &str,
         now: Millis,
-    ) -> Vec<(String, Result<Vec<String>, CloudError>)> {
-        let shards = (0..DUE_SHARDS).map(|shard| async move {
-            let shard = format!("due-{shard}");
-            let found = patient(self.due_in(&shard, now)).await;
-            (shard, found)
-        });
-        join_all(shards).await
-    }
-
-    /// Those of one shard, all pages.
-    pub async fn due_in(&self, shard: &str, now: Millis) -> Result<Vec<String>, CloudError> {
+        from: Option<Item>,
+    ) -> Result<(Vec<String>, Option<Item>), CloudError> {
         let query = self
             .dynamodb()
             .query()
@@ -92,46 +85,60 @@ impl BoxOffice {
             .index_name("due")
             .key_condition_expression(DUE)
             .expression_attribute_values(":shard", s(shard))
-            .expression_attribute_values(":now", n(now));
-        let found = all_items(query).await?;
-        let id = |item: &cloud::Item| item.get("booking_id")?.as_s().ok().cloned();
-        Ok(found.iter().filter_map(id).collect())
+            .expression_attribute_values(":now", n(now))
+            .set_exclusive_start_key(from);
+        let page = query.send().await?;
+        let id = |item: &Item| item.get("booking_id")?.as_s().ok().cloned();
+        let found = page.items().iter().filter_map(id).collect();
+        Ok((found, page.last_evaluated_key))
     }
 
-    /// Ends every hold whose time is over. Returns those that were looked at, with what became of
-    /// them, and each shard of the index that could not be read.
+    /// Ends every hold whose time is over, and asks no processor: a hold does not wait for those that do. Returns
+    /// those that were looked at, with what became of them, and each shard of the index that could not be read.
     pub async fn expire_due(&self) -> Vec<(String, Result<Expiry, OfficeError>)> {
-        self.for_each_due(|booking_id| async move { self.expire_hold(&booking_id).await })
-            .await
-    }
-
-    /// Does this for every booking that needs a look. One that fails or hangs keeps no other.
-    pub(crate) async fn for_each_due<'a, F>(
-        &'a self,
-        look: impl Fn(String) -> F + 'a,
-    ) -> Vec<(String, Result<Expiry, OfficeError>)>
-    where
-        F: Future<Output = Result<Expiry, OfficeError>> + 'a,
-    {
-        let mut looked_at = Vec::new();
-        let mut due = Vec::new();
-        let releases = async {
+        let look = |booking_id: String| async move { self.expire_hold(&booking_id).await };
+        let owed = async {
             self.release_owed().await;
             Ok::<_, CloudError>(())
         };
-        let (_, found) = tokio::join!(patient(releases), self.due_bookings(self.now()));
-        for (shard, found) in found {
-            match found {
-                Ok(found) => due.extend(found),
-                Err(fault) => looked_at.push((shard, Err(fault.into()))),
+        let (_, ended) = tokio::join!(patient(PATIENCE, owed), self.for_each_due(PATIENCE, look));
+        ended
+    }
+
+    /// Does this for every booking that needs a look. One that fails or hangs keeps no other for longer than this.
+    pub(crate) async fn for_each_due<'a, T, F>(
+        &'a self,
+        patience: Duration,
+        look: impl Fn(String) -> F + 'a,
+    ) -> Vec<(String, Result<T, OfficeError>)>
+    where
+        F: Future<Output = Result<T, OfficeError>> + 'a,
+    {
+        let (now, look) = (self.now(), &look);
+        let shards = (0..DUE_SHARDS).map(|shard| async move {
+            let shard = format!("due-{shard}");
+            let (mut looked_at, mut from) = (Vec::new(), None);
+            loop {
+                let page = patient(PATIENCE, self.due_in(&shard, now, from)).await;
+                let (page, next) = match page {
+                    Ok(page) => page,
+                    Err(fault) => {
+                        looked_at.push((shard, Err(fault.into())));
+                        return looked_at;
+                    }
+                };
+                let looks = page.into_iter().map(|booking_id| {
+                    let looking = patient(patience, look(booking_id.clone()));
+                    async move { (booking_id, looking.await) }
+                });
+                let looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
+                looked_at.extend(looks.collect::<Vec<_>>().await);
+                from = next;
+                if from.is_none() {
+                    return looked_at;
+                }
             }
-        }
-        let looks = due.into_iter().map(|booking_id| {
-            let looking = patient(look(booking_id.clone()));
-            async move { (booking_id, looking.await) }
         });
-        let looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
-        looked_at.extend(looks.collect::<Vec<_>>().await);
-        looked_at
+        join_all(shards).await.into_iter().flatten().collect()
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::domain::{Amount, BadInput, BookingState, BookingStatus, MAX_TEXT, Payment, text};
 use crate::items::booking_key;
+use crate::neighbours::PATIENCE;
 use crate::put_back::KEPT_MS;
 use crate::{BoxOffice, Confirming, Expiry, OfficeError, Over};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
@@ -16,6 +17,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use cloud::item::{from_item, n, pause, s};
 use cloud::{CloudError, Guard, Guarded, Millis};
 use futures::future::BoxFuture;
+use std::time::Duration;
 
 /// A card processor. Every call carries a key, made of booking and payment, and may be repeated: the
 /// processor answers as the first time.
@@ -70,6 +72,9 @@ const START_UPDATE: &str = "SET payment = :open, payment_id = :payment";
 /// A declined card leaves nothing to settle, while the booking is still a hold.
 const DECLINED_GUARD: &str = "#status = :in_progress AND payment_id = :payment";
 const DECLINED_UPDATE: &str = "REMOVE payment, payment_id ADD declined :declined";
+
+/// How long a processor may take before the sweeper goes on without its answer.
+const CARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// After so many declined cards no further one is asked.
 const MOST_DECLINED: u32 = 10;
@@ -234,10 +239,27 @@ impl BoxOffice {
         }
     }
 
-    /// The sweeper of an office that takes cards: ends what is over, and settles what is open.
+    /// Settles what is open of bookings that have ended or are confirmed. A processor may be slow, so this is a
+    /// lane of its own: [`expire_due`](Self::expire_due) runs beside it.
+    pub async fn settle_due(
+        &self,
+        cards: &dyn Cards,
+    ) -> Vec<(String, Result<BookingStatus, OfficeError>)> {
+        self.for_each_due(CARD_PATIENCE, |booking_id| async move {
+            let booking = self.known_booking(&booking_id).await?;
+            let settled = self.settle(cards, &booking).await?;
+            Ok(settled.status)
+        })
+        .await
+    }
+
+    /// Both lanes in one: ends what is over, and settles what is open.
     pub async fn sweep(&self, cards: &dyn Cards) -> Vec<(String, Result<Expiry, OfficeError>)> {
-        self.for_each_due(|booking_id| async move { self.sweep_one(cards, &booking_id).await })
-            .await
+        self.release_owed().await;
+        self.for_each_due(PATIENCE, |booking_id| async move {
+            self.sweep_one(cards, &booking_id).await
+        })
+        .await
     }
 
     async fn sweep_one(&self, cards: &dyn Cards, booking_id: &str) -> Result<Expiry, OfficeError> {

@@ -101,9 +101,10 @@ async fn a_sweep_and_a_reserver_leave_one_holder(realization: Realization) {
     // One shard of the index, and what it says is due. It may already show Bob's hold, which is not.
     let actors = actors.actor("sweeper", |venue| async move {
         let shard = due_shard(&venue.id("alice"));
-        let due = venue.late.due_in(&shard, venue.late.cloud().now()).await;
+        let now = venue.late.cloud().now();
+        let (due, _) = venue.late.due_in(&shard, now, None).await.unwrap();
         let mut expired = None;
-        for booking_id in due.unwrap() {
+        for booking_id in due {
             let ended = venue.late.expire_hold(&booking_id).await.unwrap();
             if let Expiry::Expired(_) = ended {
                 expired = Some(ended);

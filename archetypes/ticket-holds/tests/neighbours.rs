@@ -4,16 +4,27 @@
 
 mod venue;
 
-use chaos::Says;
+use chaos::{Says, Stuck};
+use cloud::CloudError;
 use cloud::as_actor;
-use cloud::tap::{Request, Service, Verdict};
+use cloud::item::shard_of;
+use cloud::tap::{Amend, Request, Service, Verdict};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
 use serving::client::Served;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use ticket_holds::api::sweep_forever;
+use ticket_holds::domain::HOLD_MS;
 use ticket_holds::lease::REST_MS;
-use ticket_holds::{BoxOffice, Cancelling, NewEvent, NewSection, Realization, Reserved, Tickets};
-use venue::{create, open_alone};
+use ticket_holds::purchase::Cards;
+use ticket_holds::tables::{DUE_SHARDS, due_shard};
+use ticket_holds::{
+    BookingStatus, BoxOffice, Cancelling, NewEvent, NewSection, Realization, Reserved, Rules,
+    Tickets,
+};
+use venue::{DiesAfterAuthorize, create, event, open_alone, patient};
 
 /// One late answer of Redis begins the rest, and the cancellation falls into it.
 #[tokio::test]
@@ -149,4 +160,107 @@ async fn many_sections_and_many_moments_push_no_map_out() {
     }
     assert_eq!(read("Query tickets"), 130);
     assert!(read("Query tickets/by_change") <= 20);
+}
+
+/// A processor that accepts every call and answers none.
+struct Hanging;
+
+impl Cards for Hanging {
+    fn authorize<'a>(
+        &'a self,
+        _: &'a str,
+        _: i64,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<bool, CloudError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn capture<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, CloudError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn give_back<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Sixty-four payments hang at their processor, and the last in the line is a hold without any.
+#[tokio::test]
+async fn a_hold_does_not_wait_for_payments_that_hang() {
+    let venue = open_alone(Realization::Pure).await;
+    let rules = Rules {
+        per_user_limit: 100,
+        ..Rules::default()
+    };
+    let cloud = venue.office.cloud();
+    let office = patient(BoxOffice::with_rules(
+        cloud.clone(),
+        Realization::Pure,
+        rules,
+    ));
+    let mut hall = event("hall");
+    hall.sections[0].tickets = Tickets::Seats(65);
+    create(&office, &hall).await;
+    let dying = DiesAfterAuthorize(venue.cards.clone());
+    let last = (0..).map(|number| format!("plain-{number}"));
+    let last = last
+        .into_iter()
+        .find(|id| shard_of(id, DUE_SHARDS) == DUE_SHARDS - 1);
+    for number in 1..=65 {
+        let mut new = venue.new_booking("alice", &[number]);
+        new.event_id = "hall".into();
+        new.booking_id = format!("paid-{number}");
+        if number == 65 {
+            new.booking_id = last.clone().unwrap();
+            cloud.clock().advance(Duration::from_millis(10));
+        }
+        let told = office.reserve(&new).await.unwrap();
+        assert!(matches!(told, Reserved::Held(_)));
+        if number < 65 {
+            let paid = office.purchase(&dying, &new.booking_id, "p", "card").await;
+            paid.unwrap_err();
+        }
+    }
+    cloud.clock().advance(Duration::from_millis(HOLD_MS as u64));
+    let sweeper = tokio::spawn(sweep_forever(office.clone(), Hanging));
+    let beside = venue.beside();
+    let ended = async {
+        let last = last.unwrap();
+        while beside.booking(&last).await.unwrap().unwrap().status == BookingStatus::InProgress {}
+    };
+    // Four waits of two seconds each, if it has to wait for the others.
+    let ended = tokio::time::timeout(Duration::from_secs(4), ended).await;
+    sweeper.abort();
+    ended.unwrap();
+}
+
+/// The index has more than one page, and the second one does not come: what stands on the first is ended.
+#[tokio::test]
+async fn a_page_that_does_not_come_keeps_no_other_page() {
+    let venue = open_alone(Realization::Pure).await;
+    venue.hold("alice", &[1]).await;
+    let shard = due_shard(&venue.id("alice"));
+    let of = shard.clone();
+    let more = move |request: &Request| match request.body["IndexName"] == "due"
+        && request.body["ExpressionAttributeValues"][":shard"]["S"] == *of
+    {
+        true => Verdict::Amend(Amend(Arc::new(|page: &Value| {
+            let mut page = page.clone();
+            page["LastEvaluatedKey"] = json!({"booking_id": {"S": "next-page"},
+                "due_shard": {"S": "due-0"}, "due_at": {"N": "1"}});
+            Some(page)
+        }))),
+        false => Verdict::Pass,
+    };
+    let stuck = Arc::new(Stuck::hanging("next-page"));
+    let tap = venue.office.cloud().tap();
+    let _plans = (
+        tap.install(stuck.clone()),
+        tap.install(Arc::new(Says(more))),
+    );
+    let swept = venue.late.expire_due().await;
+    assert_eq!(stuck.met(), 1);
+    assert_eq!(venue.status("alice").await, Some(BookingStatus::Expired));
+    let failed = swept.into_iter().filter(|(_, it)| it.is_err());
+    assert_eq!(failed.map(|(what, _)| what).collect::<Vec<_>>(), [shard]);
 }
