@@ -275,29 +275,39 @@ impl Cloud {
     /// A Redis connection. Connects when it is first asked for.
     #[cfg(feature = "redis")]
     pub async fn redis(&self) -> Result<RedisConnection, ConnectError> {
+        let connected = self.redis.connection.get_or_try_init(|| self.connect());
+        Ok(self.tapped(connected.await?.clone()))
+    }
+
+    /// A Redis connection made now. The shared one connects anew when it breaks, and stays when it only goes silent.
+    #[cfg(feature = "redis")]
+    pub async fn redis_anew(&self) -> Result<RedisConnection, ConnectError> {
+        Ok(self.tapped(self.connect().await?))
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect(&self) -> Result<redis::aio::ConnectionManager, ConnectError> {
+        let client = self.redis.client()?;
+        // Half a second, the default, is less than a busy laptop may take to schedule a
+        // thread: a lost answer would then be the machine's doing, not the test's.
+        // Nor are there retries beneath a command: they would hold up all who wait for the
+        // same connection. The next command connects anew.
+        let patient = redis::aio::ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(self.patience.redis))
+            .set_response_timeout(Some(self.patience.redis))
+            .set_number_of_retries(0);
+        let connecting = client.get_connection_manager_with_config(patient);
         let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
-        let connection = self
-            .redis
-            .connection
-            .get_or_try_init(|| async {
-                let client = self.redis.client()?;
-                // Half a second, the default, is less than a busy laptop may take to schedule a
-                // thread: a lost answer would then be the machine's doing, not the test's.
-                // Nor are there retries beneath a command: they would hold up all who wait for the
-                // same connection. The next command connects anew.
-                let patient = redis::aio::ConnectionManagerConfig::new()
-                    .set_connection_timeout(Some(self.patience.redis))
-                    .set_response_timeout(Some(self.patience.redis))
-                    .set_number_of_retries(0);
-                let connecting = client.get_connection_manager_with_config(patient);
-                connecting.await.map_err(failed)
-            })
-            .await?;
-        Ok(RedisConnection {
+        connecting.await.map_err(failed)
+    }
+
+    #[cfg(feature = "redis")]
+    fn tapped(&self, inner: redis::aio::ConnectionManager) -> RedisConnection {
+        RedisConnection {
             tap: self.clients.tapped.then(|| self.tap.clone()),
-            inner: connection.clone(),
+            inner,
             patience: self.patience.redis,
-        })
+        }
     }
 
     /// A connection for subscribing. What is published passes the tap; what arrives does not.
