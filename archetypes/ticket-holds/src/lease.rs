@@ -277,13 +277,16 @@ impl BoxOffice {
             return None;
         }
         let patience = self.leases.patience;
-        let connecting = self.leases.connection(&self.cloud);
+        let connection = self.leases.connection(&self.cloud);
         let asking = async {
-            let mut redis = connecting.await?.within(patience);
+            let mut redis = connection.clone().await?.within(patience);
             command.query_async(&mut redis).await.ok()
         };
         let answer = tokio::time::timeout(patience, asking).await.ok().flatten();
-        self.leases.was_answered(answer.is_some(), self.now());
+        match answer {
+            Some(_) => self.leases.was_answered(),
+            None => self.leases.was_silent(&connection, self.now()),
+        }
         answer
     }
 }
@@ -309,6 +312,8 @@ struct State {
     /// Until when there are no lease calls, after one that failed.
     rests_until: Option<Millis>,
     connecting: Option<Connecting>,
+    /// The connection that the cloud shares was silent once.
+    failed: bool,
     owed: VecDeque<Release>,
 }
 
@@ -341,8 +346,18 @@ impl Leases {
         true
     }
 
-    fn was_answered(&self, answered: bool, now: Millis) {
-        self.lock().rests_until = (!answered).then_some(now + REST_MS);
+    fn was_answered(&self) {
+        self.lock().rests_until = None;
+    }
+
+    /// After the rest Redis is asked by another connection: this one may be silent for ever. One that is still being
+    /// made has its own limit.
+    fn was_silent(&self, connection: &Connecting, now: Millis) {
+        let mut state = self.lock();
+        state.rests_until = Some(now + REST_MS);
+        let same = |it: &Connecting| it.ptr_eq(connection) && it.peek().is_some();
+        state.connecting = state.connecting.take().filter(|it| !same(it));
+        state.failed = true;
     }
 
     /// The connection, once there is one. All who wait share one attempt, and it goes on when they give up.
@@ -352,8 +367,13 @@ impl Leases {
         if let Some(connecting) = state.connecting.as_ref().filter(|it| !failed(it)) {
             return connecting.clone();
         }
-        let cloud = cloud.clone();
-        let attempt = tokio::spawn(async move { cloud.redis().await.ok() });
+        let (cloud, anew) = (cloud.clone(), state.failed);
+        let attempt = tokio::spawn(async move {
+            match anew {
+                true => cloud.redis_anew().await.ok(),
+                false => cloud.redis().await.ok(),
+            }
+        });
         let connecting = attempt.map(|ended| ended.ok().flatten()).boxed().shared();
         state.connecting = Some(connecting.clone());
         connecting
