@@ -5,25 +5,29 @@
 mod venue;
 
 use chaos::{Says, Stuck};
-use cloud::CloudError;
 use cloud::as_actor;
 use cloud::item::shard_of;
-use cloud::tap::{Amend, Request, Service, Verdict};
+use cloud::tap::{Amend, Call, Request, Service, Verdict};
+use cloud::{Clock, CloudError};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use ticket_holds::api::sweep_forever;
+use ticket_holds::create_event::PASS_MS;
 use ticket_holds::domain::HOLD_MS;
 use ticket_holds::lease::REST_MS;
 use ticket_holds::purchase::Cards;
 use ticket_holds::tables::{DUE_SHARDS, due_shard};
 use ticket_holds::{
-    BookingStatus, BoxOffice, Cancelling, NewEvent, NewSection, Realization, Reserved, Rules,
-    Tickets,
+    BookingStatus, BoxOffice, Cancelling, Creation, NewEvent, NewSection, Realization, Reserved,
+    Rules, Tickets,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use venue::{DiesAfterAuthorize, create, event, open_alone, patient};
 
 /// One late answer of Redis begins the rest, and the cancellation falls into it.
@@ -263,4 +267,91 @@ async fn a_page_that_does_not_come_keeps_no_other_page() {
     assert_eq!(venue.status("alice").await, Some(BookingStatus::Expired));
     let failed = swept.into_iter().filter(|(_, it)| it.is_err());
     assert_eq!(failed.map(|(what, _)| what).collect::<Vec<_>>(), [shard]);
+}
+
+/// The server that took the event has a clock an hour ahead, and dies after the first pass.
+#[tokio::test]
+async fn an_event_from_a_clock_that_is_ahead_is_finished_at_once() {
+    let venue = open_alone(Realization::Pure).await;
+    let ahead = Clock::manual(venue.office.cloud().now() + 3_600_000);
+    let cloud = venue.office.cloud().with_clock(ahead);
+    let office = BoxOffice::new(cloud, Realization::Pure);
+    let mut hall = event("hall");
+    hall.sections[0].tickets = Tickets::Seats(1_000);
+    let begun = office.create_event(&hall).await.unwrap();
+    assert!(matches!(begun, Creation::Creating { .. }), "{begun:?}");
+    let passes = venue.office.create_due().await.unwrap();
+    let [(_, Ok(Creation::Creating { made, .. }))] = passes.as_slice() else {
+        panic!("{passes:?}");
+    };
+    assert_eq!(*made, 792);
+    // From here on the time of the pass is by the right clock.
+    assert!(venue.office.create_due().await.unwrap().is_empty());
+    let clock = venue.office.cloud().clock();
+    clock.advance(Duration::from_millis(PASS_MS as u64));
+    let told = venue.office.create_event(&hall).await.unwrap();
+    assert_eq!(told, Creation::OnSale);
+}
+
+/// Takes connections and answers every command; from `silent` on, none that comes by the first connection.
+async fn goes_silent(silent: Arc<AtomicBool>, connections: Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let first = connections.fetch_add(1, Ordering::SeqCst) == 0;
+            let silent = silent.clone();
+            tokio::spawn(async move {
+                let mut buffer = vec![0u8; 65_536];
+                while let Ok(read @ 1..) = socket.read(&mut buffer).await {
+                    if first && silent.load(Ordering::SeqCst) {
+                        continue;
+                    }
+                    let said = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                    for _ in 0..said.matches("SETINFO").count() {
+                        let _ = socket.write_all(b"+OK\r\n").await;
+                    }
+                    if said.contains("EVAL") {
+                        let answer: &[u8] = match said.contains("return {'0', ''}") {
+                            true => b"*2\r\n$1\r\n0\r\n$0\r\n\r\n",
+                            false => b":1\r\n",
+                        };
+                        let _ = socket.write_all(answer).await;
+                    }
+                }
+            });
+        }
+    });
+    format!("redis://{address}")
+}
+
+/// A firewall forgets the connection: packets go out, and nothing comes back, not even an error.
+#[tokio::test]
+async fn a_connection_that_goes_silent_is_replaced_after_the_rest() {
+    let (silent, connections) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+    let url = goes_silent(silent.clone(), connections.clone()).await;
+    let venue = open_alone(Realization::Leased).await;
+    let cloud = venue.office.cloud().with_redis_at(&url);
+    let office = BoxOffice::new(cloud.clone(), Realization::Leased)
+        .with_lease_patience(Duration::from_millis(500));
+    let recording = cloud.tap().record();
+    let asked = || {
+        let calls = recording.take();
+        let redis = |call: &&Call| call.request.service == Service::Redis;
+        calls.iter().filter(redis).count()
+    };
+    let hold = async |number: u32| {
+        let mut new = venue.new_booking("alice", &[number]);
+        new.booking_id = format!("{}-{number}", new.booking_id);
+        let told = office.reserve(&new).await.unwrap();
+        assert!(matches!(told, Reserved::Held(_)), "{told:?}");
+    };
+    hold(1).await;
+    assert_eq!((asked(), connections.load(Ordering::SeqCst)), (2, 1));
+    silent.store(true, Ordering::SeqCst);
+    hold(2).await;
+    assert_eq!((asked(), connections.load(Ordering::SeqCst)), (0, 1));
+    cloud.clock().advance(Duration::from_millis(REST_MS as u64));
+    hold(3).await;
+    assert_eq!((asked(), connections.load(Ordering::SeqCst)), (2, 2));
 }
