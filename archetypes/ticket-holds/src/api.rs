@@ -253,9 +253,8 @@ async fn create(
 }
 
 async fn event(State(app): State<App>, Path(id): Path<String>) -> Result<Json<EventView>, Refusal> {
-    let state = app.office.event_state(&id, false).await?;
-    let creation = state.creation();
-    Ok(Json(EventView::of(state.event, creation)))
+    let (event, creation) = app.office.event_so_far(&id).await?;
+    Ok(Json(EventView::of(event, creation)))
 }
 
 async fn seats(

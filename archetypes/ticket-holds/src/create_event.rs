@@ -82,9 +82,9 @@ enum EventStatus {
 
 /// EventState: the event and how far it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct EventState {
+struct EventState {
     #[serde(flatten)]
-    pub(crate) event: NewEvent,
+    event: NewEvent,
     status: EventStatus,
     /// How many tickets are there, counted in the order in which they are made.
     tickets_made: u32,
@@ -97,7 +97,7 @@ pub(crate) struct EventState {
 }
 
 impl EventState {
-    pub(crate) fn creation(&self) -> Creation {
+    fn creation(&self) -> Creation {
         match self.status {
             EventStatus::OnSale => Creation::OnSale,
             EventStatus::Creating => Creation::Creating {
@@ -328,19 +328,27 @@ impl BoxOffice {
 
     /// The event, which must be on sale.
     pub async fn event(&self, event_id: &str) -> Result<NewEvent, OfficeError> {
-        if let Some(event) = self.events.get(event_id) {
-            return Ok(event);
+        match self.event_so_far(event_id).await? {
+            (event, Creation::OnSale) => Ok(event),
+            _ => Err(OfficeError::NotOnSale(event_id.to_owned())),
         }
-        let state = self.event_state(event_id, false).await?;
-        if state.status == EventStatus::Creating {
-            return Err(OfficeError::NotOnSale(event_id.to_owned()));
-        }
-        self.events.keep(&state.event);
-        Ok(state.event)
     }
 
-    /// The event, on sale or not.
-    pub(crate) async fn event_state(
+    /// The event and how far it is. On sale it is read once.
+    pub async fn event_so_far(&self, event_id: &str) -> Result<(NewEvent, Creation), OfficeError> {
+        if let Some(event) = self.events.get(event_id) {
+            return Ok((event, Creation::OnSale));
+        }
+        let state = self.event_state(event_id, false).await?;
+        let creation = state.creation();
+        if creation == Creation::OnSale {
+            self.events.keep(&state.event);
+        }
+        Ok((state.event, creation))
+    }
+
+    /// The event as it is in the table.
+    async fn event_state(
         &self,
         event_id: &str,
         consistent: bool,
