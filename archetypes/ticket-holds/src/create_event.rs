@@ -5,7 +5,7 @@
 //! transaction makes up to 99 tickets and moves the event's own count with them, so a pass goes on exactly
 //! where the last one ended, in whatever process. The last transaction says ON_SALE. A pass takes less than
 //! a key's second, and a sweeper makes the next one a second later: nobody waits at a throttled key, and an
-//! event whose creator died is finished like any other.
+//! event whose creator died is finished like any other. Of many sweepers one claims the pass, by moving its time.
 
 use crate::domain::{
     Amount, BadInput, MAX_EVENT_SEATS, MAX_PRICE, MAX_SEAT_NUMBER, MAX_TEXT, Seat, TicketState,
@@ -111,6 +111,10 @@ impl EventState {
 /// One event for one id, for ever.
 const EVENT_GUARD: &str = "attribute_not_exists(event_id)";
 
+/// A pass is claimed from those who read the same state.
+const CLAIM_GUARD: &str = "tickets_made = :seen AND due_at = :due";
+const CLAIM_UPDATE: &str = "SET due_at = :next";
+
 /// Nobody else has made tickets since the event was read.
 const PROGRESS_GUARD: &str = "tickets_made = :seen";
 const PROGRESS_UPDATE: &str = "SET tickets_made = :made, due_at = :next";
@@ -158,7 +162,8 @@ impl BoxOffice {
             status: EventStatus::Creating,
             tickets_made: 0,
             creating: Some(CREATING.to_owned()),
-            due_at: Some(now),
+            // The first pass is this call's.
+            due_at: Some(now + PASS_MS),
         };
         let item = to_item(&state)?;
         let mut written = None;
@@ -181,34 +186,60 @@ impl BoxOffice {
                 }
             }
         }
-        let state = match written.ok_or(OfficeError::Contended)? {
-            Guard::Passed(_) => state,
+        let there: EventState = match written.ok_or(OfficeError::Contended)? {
+            Guard::Passed(_) => return self.make_tickets(state).await,
             Guard::Failed(old) => from_item(&old.unwrap_or_default())?,
         };
-        if state.event != *event {
+        if there.event != *event {
             return Err(OfficeError::IdTaken(event.event_id.clone()));
         }
-        self.make_tickets(state, now).await
+        self.next_pass(there, now).await
     }
 
     /// Makes more tickets of an event, if it is time.
     pub async fn go_on_creating(&self, event_id: &str) -> Result<Creation, OfficeError> {
         let now = self.now();
         let state = self.event_state(event_id, true).await?;
-        self.make_tickets(state, now).await
+        self.next_pass(state, now).await
+    }
+
+    /// The next pass, if it is due and no other server makes it.
+    async fn next_pass(&self, state: EventState, now: Millis) -> Result<Creation, OfficeError> {
+        let creating = state.status == EventStatus::Creating;
+        if creating && (!is_due(state.due_at, now) || !self.claim_pass(&state, now).await?) {
+            return Ok(state.creation());
+        }
+        self.make_tickets(state).await
+    }
+
+    /// Moves the time of the next pass. Of all who read the same time one does, and makes this pass; if it dies, the
+    /// next pass comes in its time. Without an answer the pass is another's, too.
+    async fn claim_pass(&self, state: &EventState, now: Millis) -> Result<bool, CloudError> {
+        let claim = self
+            .dynamodb()
+            .update_item()
+            .table_name(self.table("events"))
+            .key("event_id", s(&state.event.event_id))
+            .update_expression(CLAIM_UPDATE)
+            .condition_expression(CLAIM_GUARD)
+            .expression_attribute_values(":seen", n(state.tickets_made))
+            .expression_attribute_values(":due", n(state.due_at.unwrap_or_default()))
+            .expression_attribute_values(":next", n(now + PASS_MS));
+        match claim.send().await.guarded() {
+            Ok(claimed) => Ok(matches!(claimed, Guard::Passed(_))),
+            // A pass is under way, or the key has had enough.
+            Err(CloudError::Conflict(_) | CloudError::Throttled(_)) => Ok(false),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// One pass: as many tickets as a second allows, from where the last pass ended.
-    async fn make_tickets(
-        &self,
-        mut state: EventState,
-        now: Millis,
-    ) -> Result<Creation, OfficeError> {
+    async fn make_tickets(&self, mut state: EventState) -> Result<Creation, OfficeError> {
         let order = state.event.order();
         let mut of_section = HashMap::new();
         let mut attempt = 0;
         for _ in 0..BATCHES {
-            if state.status == EventStatus::OnSale || !is_due(state.due_at, now) {
+            if state.status == EventStatus::OnSale {
                 break;
             }
             let from = state.tickets_made as usize;
@@ -240,6 +271,10 @@ impl BoxOffice {
                         *of_section.entry(*section).or_insert(0) -= 1;
                     }
                     state = self.event_state(&state.event.event_id, true).await?;
+                    // Another pass is under way.
+                    if state.tickets_made as usize != from {
+                        break;
+                    }
                 }
                 // The key has had enough for now: the next pass goes on here.
                 Err(CloudError::Throttled(_) | CloudError::Conflict(_)) => break,

@@ -242,7 +242,7 @@ pub const ACTIONS: &[Action] = &[
         name: "create event",
         entities: &["TicketInventoryState"],
         abstract_layer: "create target, insert/create inventory (beyond the documents)",
-        concrete_layer: "PutItem on events as CREATING; then transactions, each of up to 99 Puts on tickets if attribute_not_exists and of the event's count of them; the last one says ON_SALE. A pass makes at most 396 tickets of a section, and a sweeper makes the next pass a second later",
+        concrete_layer: "PutItem on events as CREATING; then transactions, each of up to 99 Puts on tickets if attribute_not_exists and of the event's count of them; the last one says ON_SALE. A pass makes at most 396 tickets of a section, and a sweeper claims the next pass a second later, by moving its time",
         calls: &[
             Calls {
                 when: "a small one",
@@ -256,6 +256,7 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &[
                     "Query events/being_created",
                     "GetItem events",
+                    "UpdateItem events if",
                     "TransactWriteItems [Update events if, Put tickets if *]",
                 ],
             },

@@ -4,12 +4,12 @@
 
 mod venue;
 
-use chaos::{Says, Stuck};
+use chaos::{Heat, Says, Stuck};
 use cloud::as_actor;
 use cloud::item::shard_of;
 use cloud::tap::{Amend, Call, Request, Service, Verdict};
 use cloud::{Clock, CloudError};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use ticket_holds::create_event::PASS_MS;
 use ticket_holds::domain::HOLD_MS;
 use ticket_holds::lease::REST_MS;
 use ticket_holds::purchase::Cards;
-use ticket_holds::tables::{DUE_SHARDS, due_shard};
+use ticket_holds::tables::{DUE_SHARDS, TABLES, due_shard};
 use ticket_holds::{
     BookingStatus, BoxOffice, Cancelling, Creation, NewEvent, NewSection, Realization, Reserved,
     Rules, Tickets,
@@ -354,4 +354,51 @@ async fn a_connection_that_goes_silent_is_replaced_after_the_rest() {
     cloud.clock().advance(Duration::from_millis(REST_MS as u64));
     hold(3).await;
     assert_eq!((asked(), connections.load(Ordering::SeqCst)), (2, 2));
+}
+
+/// Everyone who waits for a sale asks how far the event is. Once it is on sale, its key is asked no more.
+#[tokio::test]
+async fn an_event_on_sale_is_read_once_by_each_server() {
+    let venue = open_alone(Realization::Pure).await;
+    let fresh = BoxOffice::new(venue.office.cloud().clone(), Realization::Pure);
+    let server = serve(&fresh).await;
+    let recording = venue.office.cloud().tap().record();
+    for _ in 0..10 {
+        let (status, told) = server.get(&format!("/events/{}", venue.event_id)).await;
+        assert_eq!((status, &told["status"]), (200, &json!("ON_SALE")));
+        assert_eq!(told["sections"][0]["name"], "A");
+    }
+    assert_eq!(recording.take().len(), 1);
+}
+
+/// However many servers sweep at the same moment, one of them makes the pass: its key is written no faster.
+#[tokio::test]
+async fn of_many_servers_one_makes_the_pass() {
+    let venue = open_alone(Realization::Pure).await;
+    let clock = venue.office.cloud().clock().clone();
+    let heat = Arc::new(Heat::new(TABLES, clock.clone()));
+    let _plan = venue.office.cloud().tap().install(heat.clone());
+    let mut hall = event("hall");
+    hall.sections.truncate(1);
+    hall.sections[0].tickets = Tickets::Seats(2_000);
+    let servers: Vec<_> = (0..8)
+        .map(|_| BoxOffice::new(venue.office.cloud().clone(), Realization::Pure))
+        .collect();
+    servers[0].create_event(&hall).await.unwrap();
+    let recording = venue.office.cloud().tap().record();
+    let mut passes = 1;
+    while venue.beside().event("hall").await.is_err() {
+        clock.advance(Duration::from_millis(PASS_MS as u64));
+        for made in join_all(servers.iter().map(BoxOffice::create_due)).await {
+            assert!(made.unwrap().into_iter().all(|(_, pass)| pass.is_ok()));
+        }
+        let calls = recording.take();
+        let transactions = calls
+            .iter()
+            .filter(|call| call.request.operation == "TransactWriteItems");
+        let transactions = transactions.count();
+        assert!(transactions <= 4, "{transactions} in one second");
+        passes += 1;
+    }
+    assert_eq!((passes, heat.throttled()), (6, 0));
 }
