@@ -14,6 +14,7 @@ use crate::domain::{
 use crate::general_admission::{ADMISSION_SHARDS, AdmissionShard};
 use crate::neighbours::{AT_ONCE, PATIENCE, patient};
 use crate::{BoxOffice, OfficeError};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
 use aws_sdk_dynamodb::types::{
     Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
@@ -205,16 +206,23 @@ impl BoxOffice {
 
     /// The next pass, if it is due and no other server makes it.
     async fn next_pass(&self, state: EventState, now: Millis) -> Result<Creation, OfficeError> {
-        let creating = state.status == EventStatus::Creating;
-        if creating && (!is_due(state.due_at, now) || !self.claim_pass(&state, now).await?) {
-            return Ok(state.creation());
+        if state.status == EventStatus::OnSale || !is_due(state.due_at, now) {
+            return Ok(self.so_far(&state));
         }
-        self.make_tickets(state).await
+        match self.claim_pass(&state, now).await? {
+            Guard::Passed(_) => self.make_tickets(state).await,
+            Guard::Failed(None) => Ok(state.creation()),
+            Guard::Failed(Some(there)) => Ok(self.so_far(&from_item(&there)?)),
+        }
     }
 
     /// Moves the time of the next pass. Of all who read the same time one does, and makes this pass; if it dies, the
     /// next pass comes in its time. Without an answer the pass is another's, too.
-    async fn claim_pass(&self, state: &EventState, now: Millis) -> Result<bool, CloudError> {
+    async fn claim_pass(
+        &self,
+        state: &EventState,
+        now: Millis,
+    ) -> Result<Guard<UpdateItemOutput>, CloudError> {
         let claim = self
             .dynamodb()
             .update_item()
@@ -224,12 +232,12 @@ impl BoxOffice {
             .condition_expression(CLAIM_GUARD)
             .expression_attribute_values(":seen", n(state.tickets_made))
             .expression_attribute_values(":due", n(state.due_at.unwrap_or_default()))
-            .expression_attribute_values(":next", n(now + PASS_MS));
+            .expression_attribute_values(":next", n(now + PASS_MS))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match claim.send().await.guarded() {
-            Ok(claimed) => Ok(matches!(claimed, Guard::Passed(_))),
             // A pass is under way, or the key has had enough.
-            Err(CloudError::Conflict(_) | CloudError::Throttled(_)) => Ok(false),
-            Err(fault) => Err(fault),
+            Err(CloudError::Conflict(_) | CloudError::Throttled(_)) => Ok(Guard::Failed(None)),
+            claimed => claimed,
         }
     }
 
@@ -281,10 +289,16 @@ impl BoxOffice {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        if state.status == EventStatus::OnSale {
+        Ok(self.so_far(&state))
+    }
+
+    /// How far it is. On sale it never changes again.
+    fn so_far(&self, state: &EventState) -> Creation {
+        let creation = state.creation();
+        if creation == Creation::OnSale {
             self.events.keep(&state.event);
         }
-        Ok(state.creation())
+        creation
     }
 
     /// The next tickets and the event's count of them, in one transaction.
@@ -375,10 +389,7 @@ impl BoxOffice {
             return Ok((event, Creation::OnSale));
         }
         let state = self.event_state(event_id, false).await?;
-        let creation = state.creation();
-        if creation == Creation::OnSale {
-            self.events.keep(&state.event);
-        }
+        let creation = self.so_far(&state);
         Ok((state.event, creation))
     }
 

@@ -730,10 +730,14 @@ async fn a_late_copy_of_a_creation_changes_nothing(realization: Realization) {
             let _ = venue.office.create_event(&hall(&venue, 120)).await;
         })
         .act("sweeper", |venue: Arc<Venue>| async move {
-            venue.office.cloud().clock().advance(Duration::from_secs(2));
             let event_id = hall(&venue, 120).event_id;
-            let pass = venue.office.go_on_creating(&event_id).await.unwrap();
-            assert_eq!(pass, Creation::OnSale);
+            // A copy that lands within a pass takes its place; the next one goes on.
+            let mut told = Vec::new();
+            while told.last() != Some(&Creation::OnSale) {
+                venue.office.cloud().clock().advance(Duration::from_secs(2));
+                told.push(venue.office.go_on_creating(&event_id).await.unwrap());
+                assert!(told.len() <= 2, "{told:?}");
+            }
         })
         .act("alice", |venue: Arc<Venue>| async move {
             let mut new = venue.new_booking("alice", &[1]);
