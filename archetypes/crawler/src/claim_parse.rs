@@ -69,12 +69,6 @@ impl Crawler {
                 (Status::Parsing, _) => {}
                 _ => return Ok(ClaimedParse::Echo),
             }
-            let (guard, seen, value) = match url.lease_expires_at {
-                Some(ended) if url.status == Status::Parsing => {
-                    (TAKE_OVER_GUARD, ":ended", n(ended))
-                }
-                _ => (GUARD, ":seen", n(url.fence)),
-            };
             let gives_up = url.parse_attempts >= MAX_ATTEMPTS;
             let update = self
                 .dynamodb()
@@ -82,15 +76,21 @@ impl Crawler {
                 .table_name(self.table("url_metadata"))
                 .key("url_hash", s(&url.url_hash))
                 .update_expression(if gives_up { FAIL } else { START })
-                .condition_expression(guard)
                 .expression_attribute_names("#status", "status")
-                .expression_attribute_values(seen, value)
                 .expression_attribute_values(":was", status(url.status))
                 // With the depth it has at this moment: a shorter way may just have been found.
                 .return_values(ReturnValue::AllNew)
                 .return_values_on_condition_check_failure(
                     ReturnValuesOnConditionCheckFailure::AllOld,
                 );
+            let update = match url.lease_expires_at {
+                Some(ended) if url.status == Status::Parsing => update
+                    .condition_expression(TAKE_OVER_GUARD)
+                    .expression_attribute_values(":ended", n(ended)),
+                _ => update
+                    .condition_expression(GUARD)
+                    .expression_attribute_values(":seen", n(url.fence)),
+            };
             let update = match gives_up {
                 true => update
                     .expression_attribute_values(":failed", status(Status::Failed))
