@@ -95,7 +95,8 @@ async fn a_seat_is_held_paid_for_and_given_back_with_curl_alone(realization: Rea
     assert_eq!((status, &cancelled["status"]), (200, &json!("CANCELLED")));
     let (status, _) = server.post("/bookings/b-alice/cancel", json!({})).await;
     assert_eq!(status, 200, "sent again");
-    let (_, changes) = server.get("/events/e-1/sections/A/changes?since=0").await;
+    let changes = format!("/events/e-1/sections/A/changes?since={}", map["as_of"]);
+    let (_, changes) = server.get(&changes).await;
     let seats: Vec<_> = changes["seats"]
         .as_array()
         .unwrap()
