@@ -92,7 +92,7 @@ impl SectionViews {
             match reading {
                 Some(reading) => reading,
                 None => {
-                    // What is over, and what nobody waits for any more.
+                    // Answers of an earlier second go, and reads without a waiter.
                     kept.retain(|_, it| match it {
                         Kept::Reading(reading) => reading.upgrade().is_some(),
                         Kept::Read(map) => map.as_of == second,
