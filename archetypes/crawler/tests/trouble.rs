@@ -20,13 +20,11 @@ use web::*;
 
 const DAY: i64 = 86_400_000;
 
-fn fetched() -> impl Future<Output = Town> {
-    async {
-        let town = small_known().await;
-        let worked = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
-        assert_eq!(worked.unwrap(), Worked::Fetched);
-        town
-    }
+async fn fetched() -> Town {
+    let town = small_known().await;
+    let worked = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
+    assert_eq!(worked.unwrap(), Worked::Fetched);
+    town
 }
 
 #[tokio::test]

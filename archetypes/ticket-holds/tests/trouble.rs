@@ -1344,9 +1344,6 @@ async fn every_value_of_every_request_is_taken_or_refused_in_words(realization: 
         .unwrap();
     venue.hold("alice", &[4]).await;
     let id = venue.id("alice");
-    let pay = |number| json!({"payment_id": format!("p-{number}"), "card": DECLINED_CARD});
-    let path = format!("/bookings/{id}/confirm");
-    server.post_at_the_limits(&path, pay).await.unwrap();
     for what in ["extend", "cancel"] {
         let path = format!("/bookings/{id}/{what}");
         server
@@ -1354,6 +1351,15 @@ async fn every_value_of_every_request_is_taken_or_refused_in_words(realization: 
             .await
             .unwrap();
     }
+    // The sample buys; what follows is of the booking that is bought.
+    venue.hold("bob", &[3]).await;
+    let path = format!("/bookings/{}/confirm", venue.id("bob"));
+    let pay = |_| json!({"payment_id": "p-1", "card": "card"});
+    server.post_at_the_limits(&path, pay).await.unwrap();
+    venue.hold("carol", &[2]).await;
+    let path = format!("/bookings/{}/confirm", venue.id("carol"));
+    let declined = json!({"payment_id": "p-2", "card": DECLINED_CARD});
+    assert_eq!(server.post(&path, declined).await.0, 409);
 }
 
 /// Bob's clock is wrong by this much. By his clock Alice's hold lasts until its end, and no lease makes it longer
