@@ -90,7 +90,7 @@ struct BuyBody {
     bidder_id: String,
 }
 
-/// A bid as anybody may see it: without the maximum of a proxy, and without the id. Under it, the bidder's client
+/// A bid as the public sees it: without the maximum of a proxy, and without the id. Under it, the bidder's client
 /// is told its first answer again, and everybody else could try what maximum it had.
 #[derive(Serialize)]
 struct BidView {

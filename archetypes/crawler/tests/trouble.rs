@@ -405,7 +405,7 @@ async fn a_late_copy_of_any_write_changes_nothing() {
     assert!(harmless.landings.len() > 50, "{}", harmless.landings.len());
 }
 
-/// A town, and a worker in it that waits for nobody: nor do slow machines wait for the check.
+/// A town, and a worker in it with a short patience. The check has the usual one: a slow machine must not fail it.
 struct Impatient {
     town: Town,
     worker: Crawler,

@@ -189,7 +189,7 @@ impl Scheduler {
     }
 
     /// The row says that it is ours; now the message says so too. The row is the lease: a message that comes
-    /// back early is told that somebody has it.
+    /// back early is told that a worker has it.
     async fn hide_begun(&self, run: &Run) {
         if run.job.lease_ms != Millis::from(VISIBILITY_SECONDS) * 1_000 {
             self.keep_hidden(run).await;

@@ -407,7 +407,7 @@ pub(crate) async fn decided<T: Send + 'static>(
     aside(move || decide(&job, &execution, now)).await
 }
 
-/// Thinks on a thread where thinking holds up nobody.
+/// Thinks on a thread that no request waits for.
 pub(crate) async fn aside<T: Send + 'static>(
     think: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, CloudError> {

@@ -172,8 +172,8 @@ pub(crate) fn delay_seconds(time: Millis, now: Millis) -> i32 {
 }
 
 impl Scheduler {
-    /// Tells SQS what the table says already. What SQS does not hear, the sweeper sees to; nobody waits for
-    /// that longer than a moment, and nobody fails by it.
+    /// Tells SQS what the table says already. What SQS does not hear, the sweeper sees to; the caller waits
+    /// two seconds at most, and does not fail by it.
     pub(crate) async fn hint(&self, told: impl Future<Output = Result<(), CloudError>>) {
         let _ = patient(told).await;
     }

@@ -4,7 +4,7 @@
 //! second. So this is long work, made in passes. The event comes first, as CREATING: it claims the id. Each
 //! transaction makes up to 99 tickets and moves the event's own count with them, so a pass goes on exactly
 //! where the last one ended, in whatever process. The last transaction says ON_SALE. A pass takes less than
-//! a key's second, and a sweeper makes the next one a second later: nobody waits at a throttled key, and an
+//! a key's second, and a sweeper makes the next one a second later: no pass waits at a throttled key, and an
 //! event whose creator died is finished like any other. Of many sweepers one claims the pass, by moving its time.
 
 use crate::domain::{
@@ -116,7 +116,7 @@ const EVENT_GUARD: &str = "attribute_not_exists(event_id)";
 const CLAIM_GUARD: &str = "tickets_made = :seen AND due_at = :due";
 const CLAIM_UPDATE: &str = "SET due_at = :next";
 
-/// Nobody else has made tickets since the event was read.
+/// No other pass has made tickets since the event was read.
 const PROGRESS_GUARD: &str = "tickets_made = :seen";
 const PROGRESS_UPDATE: &str = "SET tickets_made = :made, due_at = :next";
 

@@ -10,7 +10,7 @@
 //! takes a short lease first; only the commit of its hold makes it as long as the hold.
 //!
 //! Redis may be away, hang or die. A lease call has a deadline, and after one that failed there are
-//! none for a second: one caller a second learns whether Redis is back, and nobody waits for it.
+//! none for a second: one caller a second learns whether Redis is back, and the others do not wait for it.
 //!
 //! The scripts take all seats of a booking at once. In a cluster they must then be in one slot:
 //! hence the braces around the event in the key.
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a lease lasts whose hold is not committed: as long as a client that hangs up, or an office
-/// that dies, can keep others from a seat that nobody holds.
+/// that dies, can keep others from a seat without a hold.
 pub const TAKING_MS: Millis = 5_000;
 
 /// How long a lease call may take.
