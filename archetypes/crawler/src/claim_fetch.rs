@@ -86,6 +86,9 @@ const HOST_AGAIN_GUARD: &str = "next_allowed_at <= :now";
 const TAKE_TURN: &str = "SET next_allowed_at = :over, turn_id = :turn, \
      turn_ends_at = :ends ADD pages :count";
 
+/// Giving up leaves the fence as it is, and so does the seed that opens the URL again. Its time is new then: a late
+/// copy does not give it up once more.
+const FAIL_GUARD: &str = "fence = :seen AND #status = :was AND not_before = :as_read";
 const FAIL: &str = "SET #status = :failed, reason = :why, lane = :lane, lane_at = :now";
 
 impl Crawler {
@@ -255,7 +258,8 @@ impl Crawler {
                 .table_name(self.table("url_metadata"))
                 .key("url_hash", s(&url.url_hash))
                 .update_expression(FAIL)
-                .condition_expression(GUARD)
+                .condition_expression(FAIL_GUARD)
+                .expression_attribute_values(":as_read", n(url.not_before))
                 .expression_attribute_names("#status", "status")
                 .expression_attribute_values(":seen", n(url.fence))
                 .expression_attribute_values(":was", status(url.status))

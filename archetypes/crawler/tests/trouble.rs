@@ -4,14 +4,16 @@
 
 mod web;
 
-use chaos::{Interleave, LateCopies, Mixed, Pairs, Says, Stuck, Trouble, TroubleSweep, World};
+use chaos::{
+    Interleave, LateCopies, Mixed, Pairs, Says, Stuck, Trouble, TroubleSweep, Weaken, World,
+};
 use cloud::tap::{Call, Plan, Request, Service, Verdict};
 use cloud::{Clock, Cloud, CloudError, Patience};
 use crawler::canonical::canonical;
 use crawler::domain::{Kind, LEASE_MS, Robots, Status, UrlMetadataState};
 use crawler::site::{Reply, page};
 use crawler::tables::SHARDS;
-use crawler::{ClaimedParse, Crawler, CrawlerError, Https, ParseRun, Rules, Web, Worked};
+use crawler::{ClaimedParse, Crawler, CrawlerError, Found, Https, ParseRun, Rules, Web, Worked};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -295,6 +297,36 @@ fn a_hostile_page_takes_no_minute() {
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
+/// What a host says is kept in a row, which holds 400 KB: each text of it from nothing to far too much.
+#[tokio::test]
+async fn what_a_host_says_may_have_any_length() {
+    for length in [0, 1, 1_999, 2_000, 2_001, 60_000] {
+        let long = "x".repeat(length);
+        let html = || Reply::html(format!("<title>{long}</title><a href=/{long}>{long}</a>"));
+        let replies = [
+            html().with("etag", &long),
+            html().with("last-modified", &long),
+            Reply::new(200, &format!("text/html; charset={long}"), long.clone()),
+            Reply::new(200, &long, long.clone()),
+            html().with("content-encoding", &long),
+            Reply::redirect(&format!("/{long}")),
+            Reply::status(429).with("retry-after", &long),
+        ];
+        for (number, reply) in replies.into_iter().enumerate() {
+            let town = small_known().await;
+            town.site.put("site.test/", reply);
+            let fetched = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
+            let fetched = fetched.unwrap_or_else(|fault| panic!("{number} of {length}: {fault}"));
+            if fetched == Worked::Fetched {
+                let parsed = town.crawler.parse(&Town::parse_message(HOME), "p").await;
+                let parsed = parsed.unwrap_or_else(|fault| panic!("{number} of {length}: {fault}"));
+                assert!(matches!(parsed, Worked::Parsed { .. }), "{parsed:?}");
+            }
+            town.invariants().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_page_that_fails_in_one_recrawl_is_recrawled_the_next_time() {
     let town = small().await;
@@ -403,6 +435,62 @@ async fn a_late_copy_of_any_write_changes_nothing() {
         .await
         .unwrap();
     assert!(harmless.landings.len() > 50, "{}", harmless.landings.len());
+}
+
+/// A seed that robots.txt forbids, for a day; then it is asked for again.
+fn forbidden_for_a_day(
+    weaken: impl Fn() -> Option<Weaken> + Send + Sync + 'static,
+) -> LateCopies<Town> {
+    let town = move || {
+        let weaken = weaken();
+        async move {
+            let town = open().await;
+            town.site.put("site.test/", page("Home", &[] as &[&str]));
+            let nothing = Reply::text("User-agent: *\nDisallow: /");
+            town.site.put("site.test/robots.txt", nothing);
+            if let Some(weaken) = weaken {
+                // For as long as this cloud is there.
+                std::mem::forget(town.cloud().tap().install(Arc::new(weaken)));
+            }
+            town
+        }
+    };
+    let fetch = |town: Arc<Town>| async move {
+        let _ = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
+    };
+    let seed = |town: Arc<Town>| async move {
+        town.crawler.add_seed(HOME).await.unwrap();
+    };
+    LateCopies::of(town)
+        .only(|request| request.service == Service::DynamoDb)
+        .act("client", seed)
+        .act("refused", fetch)
+        .act("host", |town: Arc<Town>| async move {
+            town.site.put("site.test/robots.txt", Reply::status(404));
+            town.advance(2 * DAY);
+        })
+        .act("again", seed)
+        .act("fetcher", fetch)
+        .check(|town| async move {
+            town.live(3).await;
+            town.invariants().await?;
+            match town.status(HOME).await {
+                Status::Parsed => Ok(()),
+                other => Err(format!("{other:?} for ever")),
+            }
+        })
+}
+
+#[tokio::test]
+async fn a_seed_that_is_asked_for_again_is_not_given_up_by_a_late_copy() {
+    forbidden_for_a_day(|| None).run().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_time_a_late_copy_gives_up_a_seed_that_was_asked_for_again() {
+    let weaken = || Some(Weaken::guard_on("url_metadata").without("not_before = :as_read"));
+    let harmed = forbidden_for_a_day(weaken).run().await.unwrap_err();
+    assert_eq!(harmed.why, "Failed for ever");
 }
 
 /// A town, and a worker in it with a short patience. The check has the usual one: a slow machine must not fail it.
@@ -540,4 +628,93 @@ async fn every_pair_of_maintenance_and_what_it_mends_holds_in_every_order() {
         .await
         .unwrap();
     assert_eq!(met.orders.len(), 6, "{met:?}");
+}
+
+const A: &str = "http://site.test/a";
+
+/// A small site that was crawled two days ago. Its page /a failed in a recrawl since, and is well again.
+async fn failed_since() -> Town {
+    let town = small().await;
+    town.live(3).await;
+    town.advance(2 * DAY);
+    town.site.put("site.test/a", Reply::status(404));
+    let opened = town.crawler.reopen(&hash(A), town.now()).await;
+    assert!(opened.unwrap());
+    town.live(3).await;
+    assert_eq!(town.status(A).await, Status::Failed);
+    town.put_small();
+    town.advance(DAY);
+    town
+}
+
+#[tokio::test]
+async fn every_pair_of_those_who_open_what_failed_holds_in_every_order() {
+    let met = Pairs::of(failed_since)
+        .action("seed", |town: Arc<Town>| async move {
+            town.crawler.afresh().add_seed(A).await
+        })
+        .action("recrawl", |town: Arc<Town>| async move {
+            town.crawler.reopen(&hash(A), town.now()).await
+        })
+        .action("fetch", |town: Arc<Town>| async move {
+            town.crawler.fetch(&Town::fetch_message(A), "w").await
+        })
+        .check(|town| async move {
+            town.live(5).await;
+            let row = town.row(A).await;
+            match row.status {
+                Status::Parsed => Ok("parsed"),
+                Status::Failed if town.now() - row.lane_at >= DAY => Ok("nobody opened it"),
+                other => Err(format!("{other:?} for ever")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(met.orders.len(), 6, "{met:?}");
+    for (pair, seen) in &met.seen {
+        let opened = !seen.contains_key("\"nobody opened it\"");
+        assert_eq!(opened, pair != "fetch × fetch", "{met:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_pair_of_those_who_open_what_is_finished_holds_in_every_order() {
+    let finished = || async {
+        let town = small().await;
+        town.live(3).await;
+        town.advance(2 * DAY);
+        town
+    };
+    let met = Pairs::of(finished)
+        .action("recrawl", |town: Arc<Town>| async move {
+            town.crawler.reopen(&hash(A), town.now()).await
+        })
+        .action("shorter", |town: Arc<Town>| async move {
+            let url = canonical(A).unwrap();
+            let found = Found {
+                url,
+                kind: Kind::Page,
+                depth: 0,
+                redirects: 0,
+                found_on: None,
+            };
+            town.crawler.afresh().discover(&found).await
+        })
+        .reading("sweep", |town: Arc<Town>| async move {
+            town.crawler.sweep(&hash(A)).await
+        })
+        .reading("parse", |town: Arc<Town>| async move {
+            town.crawler.parse(&Town::parse_message(A), "p").await
+        })
+        .check(|town| async move {
+            town.live(5).await;
+            town.small_is_crawled().await?;
+            let row = town.row(A).await;
+            Ok((row.depth, row.fence))
+        })
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(met.orders.len(), 10, "{met:?}");
 }

@@ -198,7 +198,7 @@ impl Town {
         self.work_all("life").await;
     }
 
-    async fn is_at_rest(&self) -> bool {
+    pub async fn is_at_rest(&self) -> bool {
         let beside = self.crawler.on(self.cloud().beside_tap());
         for shard in 0..SHARDS {
             let lane = format!("watch-{shard}");
