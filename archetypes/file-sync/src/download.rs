@@ -5,7 +5,7 @@ use crate::create_folder::check_actor;
 use crate::domain::{
     Actor, BadInput, ChunkHash, Entry, EntryId, EntryStatus, FileVersion, Kind, Manifest,
 };
-use crate::upload_chunks::{Address, for_a_while};
+use crate::upload_chunks::{Address, for_a_while, headers_of};
 use crate::{FileSync, FileSyncError};
 use cloud::CloudError;
 use std::collections::HashSet;
@@ -90,7 +90,7 @@ impl FileSync {
             addresses.push(Address {
                 hash: *hash,
                 url: signed.uri().to_owned(),
-                headers: Vec::new(),
+                headers: headers_of(&signed),
             });
         }
         Ok(addresses)

@@ -16,7 +16,7 @@ use crate::domain::{ADDRESS_LASTS, Actor, ChunkHash, MAX_CHUNK, SESSION_LASTS, S
 use crate::items::{blob_key, staging_key};
 use crate::{FileSync, FileSyncError};
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
-use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sdk_s3::presigning::{PresignedRequest, PresigningConfig};
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use cloud::item::{n, s};
 use cloud::{CloudError, Transaction};
@@ -89,10 +89,7 @@ impl FileSync {
             addresses.push(Address {
                 hash: *hash,
                 url: signed.uri().to_owned(),
-                headers: signed
-                    .headers()
-                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                    .collect(),
+                headers: headers_of(&signed),
             });
         }
         Ok(addresses)
@@ -259,6 +256,14 @@ impl Verified {
             (false, None) => Confirmed::NotUploaded,
         }
     }
+}
+
+/// What a device must send with a presigned request: its signature covers them.
+pub(crate) fn headers_of(signed: &PresignedRequest) -> Vec<(String, String)> {
+    let headers = signed.headers();
+    headers
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// How long addresses are good.

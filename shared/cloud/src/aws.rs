@@ -20,6 +20,8 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
     if config.region().is_none() {
         return Err(ConnectError::NoRegion);
     }
+    #[cfg(feature = "s3")]
+    let bucket_owner = crate::bucket_owner::account(&config).await?;
     Ok(Cloud::new(
         Backend::Aws,
         &options,
@@ -28,6 +30,8 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
             shared: config,
             http: https,
             endpoints: [None, None, None],
+            #[cfg(feature = "s3")]
+            bucket_owner,
             #[cfg(feature = "redis")]
             redis: match std::env::var("REDIS_URL") {
                 Ok(url) => crate::RedisAddress::At(url),

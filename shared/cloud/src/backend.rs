@@ -57,6 +57,13 @@ pub enum ConnectError {
         "the aws backend found no region: set AWS_REGION (and AWS_PROFILE or credentials), or AWS_ENDPOINT_URL for a compatible store"
     )]
     NoRegion,
+    /// The account that the buckets must belong to is not known.
+    #[cfg(feature = "s3")]
+    #[error(
+        "the aws backend cannot tell which account the buckets must belong to: {0}\n  \
+         set AWS_ACCOUNT_ID beside the credentials, or aws_account_id in the profile"
+    )]
+    NoAccount(String),
     /// Redis was asked for and is not there.
     #[error("no Redis: {0}")]
     Redis(String),

@@ -56,6 +56,8 @@ mod containers {
                     Some(set.aws.clone()),
                     Some(set.aws.clone()),
                 ],
+                #[cfg(feature = "s3")]
+                bucket_owner: None,
                 #[cfg(feature = "redis")]
                 redis: crate::RedisAddress::At(set.redis.clone()),
                 keep: Arc::new(()),

@@ -78,6 +78,8 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
         &options,
         Parts {
             path_style: true,
+            #[cfg(feature = "s3")]
+            bucket_owner: None,
             shared: crate::local_config(),
             // Without TLS: loading the certificates alone would take 30 ms.
             http: aws_smithy_http_client::Builder::new().build_http(),

@@ -16,6 +16,8 @@ mod aws;
 pub mod backend;
 #[cfg(feature = "s3")]
 mod bucket;
+#[cfg(feature = "s3")]
+mod bucket_owner;
 pub mod clock;
 mod docker;
 mod embedded;
@@ -88,6 +90,9 @@ struct Parts {
     /// DynamoDB and Streams, SQS, S3: where the backend chose the address.
     endpoints: [Option<String>; 3],
     path_style: bool,
+    /// The account that every bucket must belong to, where accounts exist.
+    #[cfg(feature = "s3")]
+    bucket_owner: Option<String>,
     #[cfg(feature = "redis")]
     redis: RedisAddress,
     keep: Arc<dyn Any + Send + Sync>,
@@ -383,6 +388,14 @@ impl Clients {
         if let Some(tap) = tap {
             config = config.interceptor(metering::AskForCapacity(tap.clone()));
         }
+        #[cfg(feature = "s3")]
+        let s3 = {
+            let mut config = aws_sdk_s3::config::Builder::from(&at(s3));
+            if let Some(account) = &parts.bucket_owner {
+                config = config.interceptor(bucket_owner::Expect(account.clone()));
+            }
+            config.force_path_style(parts.path_style).build()
+        };
         Self {
             dynamodb: aws_sdk_dynamodb::Client::from_conf(config.build()),
             #[cfg(feature = "streams")]
@@ -390,11 +403,7 @@ impl Clients {
             #[cfg(feature = "sqs")]
             sqs: aws_sdk_sqs::Client::new(&at(sqs)),
             #[cfg(feature = "s3")]
-            s3: aws_sdk_s3::Client::from_conf(
-                aws_sdk_s3::config::Builder::from(&at(s3))
-                    .force_path_style(parts.path_style)
-                    .build(),
-            ),
+            s3: aws_sdk_s3::Client::from_conf(s3),
             #[cfg(any(feature = "redis", feature = "http"))]
             tapped: tap.is_some(),
         }
