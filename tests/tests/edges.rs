@@ -91,7 +91,12 @@ async fn what_does_not_read_is_refused_in_json() {
             "doc-editor" => &["/documents/%ff", "/documents/d/versions/one", "/socket"],
             "matching" => &["/drivers/%ff", "/trips/%ff"],
             "payments" => &["/payment_intents/%ff"],
-            "scheduler" => &["/jobs/%ff", "/jobs", "/jobs?tenant=t&most=x", "/jobs?x"],
+            "scheduler" => &[
+                "/tenants/%ff/jobs",
+                "/tenants/t/jobs/%ff",
+                "/tenants/t/jobs?most=x",
+                "/tenants/t/jobs?x",
+            ],
             "tagging" => &["/%ff/tags", "/t/tags", "/t/top?limit=x", "/t/top?window=x"],
             _ => &["/events/%ff", "/events/e/sections/A/changes"],
         };
@@ -163,9 +168,9 @@ fn requests(name: &str, id: &str) -> Vec<(&'static str, Value)> {
             all
         }
         "scheduler" => {
-            let job = json!({"job_id": "j", "tenant_id": "t", "schedule": {"type": "every", "every_ms": 60_000}});
-            let mut all = with(&["job_id", "tenant_id"], "/jobs", job);
-            all.extend(with(&["change_id"], "/jobs/j/cancel", json!({})));
+            let job = json!({"job_id": "j", "schedule": {"type": "every", "every_ms": 60_000}});
+            let mut all = with(&["job_id"], "/tenants/t/jobs", job);
+            all.extend(with(&["change_id"], "/tenants/t/jobs/j/cancel", json!({})));
             all
         }
         "ticket-holds" => {
@@ -201,7 +206,7 @@ async fn no_server_takes_an_id_that_cannot_be_seen_or_is_long() {
             "doc-editor" => "/documents/ID",
             "matching" => "/rides/ID",
             "payments" => continue,
-            "scheduler" => "/jobs/ID",
+            "scheduler" => "/tenants/ID/jobs",
             "tagging" => "/ID/contents/c/tags",
             _ => "/bookings/ID",
         };

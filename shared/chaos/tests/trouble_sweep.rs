@@ -5,8 +5,11 @@ mod toy;
 
 use aws_sdk_dynamodb::types::AttributeValue::{N, S};
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::primitives::ByteStream;
 use chaos::{Mixed, Stuck, Trouble, TroubleSweep};
 use cloud::{Cloud, CloudError, Patience, Transaction};
+use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,16 +136,106 @@ async fn a_cancelled_transaction_is_told_in_every_mix() {
     }
 }
 
+/// The bug: one after the other, and what the first one suffers ends the pass for all.
+async fn pass_in_a_row(cloud: &Cloud, ids: &[&str]) -> Result<(), CloudError> {
+    for id in ids {
+        toy::write(cloud, id, 1).await?;
+    }
+    Ok(())
+}
+
+async fn pass_side_by_side(cloud: &Cloud, ids: &[&str]) {
+    join_all(ids.iter().map(|id| toy::write(cloud, id, 1))).await;
+}
+
 #[tokio::test]
-async fn a_stuck_neighbour_stops_a_loop_that_takes_one_after_the_other() {
+async fn a_loop_that_a_stuck_neighbour_stops_is_told_from_one_that_goes_on() {
+    let ids = ["a", "b", "c"];
+    for stuck in [Stuck::hanging("a"), Stuck::failing("a")] {
+        let (cloud, stuck) = (impatient().await, Arc::new(stuck));
+        let _plan = cloud.tap().install(stuck.clone());
+        pass_in_a_row(&cloud, &ids).await.unwrap_err();
+        assert_eq!(toy::peek(&cloud, "c").await, None, "nobody came to it");
+        let met = stuck.met();
+        assert!(met > 0);
+        pass_side_by_side(&cloud, &ids).await;
+        assert_eq!(toy::peek(&cloud, "c").await, Some(1));
+        assert_eq!(toy::peek(&cloud, "a").await, Some(0), "it is stuck");
+        assert!(stuck.met() > met);
+    }
+}
+
+/// A store of objects with one in it.
+async fn kept() -> Cloud {
     let cloud = impatient().await;
-    let stuck = Arc::new(Stuck::hanging("a"));
-    let _plan = cloud.tap().install(stuck.clone());
-    assert!(toy::write(&cloud, "a", 1).await.is_err());
-    toy::write(&cloud, "b", 1).await.unwrap();
-    assert!(stuck.met() > 0);
-    let failing = toy::zero().await;
-    let _plan = failing.tap().install(Arc::new(Stuck::failing("a")));
-    let refused = toy::write(&failing, "a", 1).await.unwrap_err();
-    assert!(matches!(refused, CloudError::Other(_)), "{refused}");
+    cloud.create_bucket("objects").await.unwrap();
+    let put = cloud
+        .s3()
+        .put_object()
+        .bucket(cloud.names().bucket("objects"));
+    let body = ByteStream::from_static(b"there");
+    put.key("k").body(body).send().await.unwrap();
+    cloud
+}
+
+async fn is_there(cloud: &Cloud) -> Result<bool, CloudError> {
+    let bucket = cloud.names().bucket("objects");
+    match cloud.s3().get_object().bucket(bucket).key("k").send().await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("NoSuchKey") => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const OF_S3: [Trouble; 4] = [
+    Trouble::SlowDown,
+    Trouble::InternalError,
+    Trouble::RequestTimeout,
+    Trouble::AccessDenied,
+];
+
+#[tokio::test]
+async fn each_error_of_s3_is_told_as_what_it_is() {
+    let weathered = TroubleSweep::of(kept)
+        .action("reader", |cloud| async move { is_there(&cloud).await })
+        .troubles(&OF_S3)
+        .answers(|trouble, _, told| match (trouble, told) {
+            (Trouble::SlowDown, Err(CloudError::Throttled(_)))
+            | (Trouble::InternalError, Err(CloudError::Unknown(_)))
+            // The SDK tries it again, and there is one of it.
+            | (Trouble::RequestTimeout, Ok(true))
+            | (Trouble::AccessDenied, Err(CloudError::Other(_))) => Ok(()),
+            (trouble, told) => Err(format!("{trouble}: {told:?}")),
+        })
+        .run()
+        .await
+        .unwrap();
+    for trouble in OF_S3 {
+        let met = |point: &String| point.starts_with(&format!("{trouble} at"));
+        assert!(weathered.points.iter().any(met), "{weathered:?}");
+    }
+}
+
+/// The bug: every error is taken for "it is not there", and its owner is told that it is gone.
+#[tokio::test]
+async fn an_action_that_takes_a_refusal_for_an_absence_is_found() {
+    for trouble in [
+        Trouble::SlowDown,
+        Trouble::InternalError,
+        Trouble::AccessDenied,
+    ] {
+        let lie = TroubleSweep::of(kept)
+            .action("reader", |cloud| async move {
+                is_there(&cloud).await.unwrap_or(false)
+            })
+            .troubles(&[trouble])
+            .answers(|_, _, told| match told {
+                true => Ok(()),
+                false => Err("it is said to be gone".to_owned()),
+            })
+            .run()
+            .await
+            .unwrap_err();
+        assert_eq!(lie.why, "it is said to be gone");
+    }
 }
