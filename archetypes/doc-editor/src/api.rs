@@ -160,12 +160,11 @@ pub async fn serve_hub(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let (stopping, stopped) = watch::channel(false);
-    let served =
-        axum::serve(listener, app(hub.clone(), stopped)).with_graceful_shutdown(async move {
-            stop.await;
-            stopping.send_replace(true);
-        });
-    served.await?;
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    serving::serve(listener, app(hub.clone(), stopped), stop).await?;
     // Sockets are not the server's any more: let them say that their people have left.
     for _ in 0..50 {
         if hub.sessions() == 0 {

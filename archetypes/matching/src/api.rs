@@ -412,11 +412,9 @@ pub async fn serve_until(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let sweeper = tokio::spawn(sweep_forever(dispatch.clone(), batched));
-    let served = axum::serve(listener, app(dispatch, batched))
-        .with_graceful_shutdown(stop)
-        .await;
+    let served = serving::serve(listener, app(dispatch, batched), stop).await;
     sweeper.abort();
-    Ok(served?)
+    served
 }
 
 /// Tends what is due, every second. A failure is said and tried again: nothing is lost by it.

@@ -343,12 +343,11 @@ pub async fn serve_until(
     });
     beside.spawn(send_notices_until(processor, notices, stopped.clone()));
     beside.spawn(run_until(payments.clone(), Settings::default(), stopped));
-    let served = axum::serve(listener, app(payments))
-        .with_graceful_shutdown(async move {
-            stop.await;
-            stopping.send_replace(true);
-        })
-        .await;
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let served = serving::serve(listener, app(payments), stop).await;
     while beside.join_next().await.is_some() {}
-    Ok(served?)
+    served
 }

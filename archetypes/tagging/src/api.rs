@@ -399,11 +399,9 @@ pub async fn serve_until(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let counting = tokio::spawn(count_forever(Follower::new(tagging.clone())));
-    let served = axum::serve(listener, app(tagging))
-        .with_graceful_shutdown(stop)
-        .await;
+    let served = serving::serve(listener, app(tagging), stop).await;
     counting.abort();
-    Ok(served?)
+    served
 }
 
 /// Counts what is new, five times a second. A failure is said and tried again: nothing is lost by it.

@@ -26,7 +26,13 @@ pub(crate) async fn ask(plans: &[Arc<dyn Plan>], request: &Request) -> Verdict {
                 let before = rewritten.unwrap_or_else(|| request.clone());
                 rewritten = Some(Request { body, ..before });
             }
-            verdict => return verdict,
+            // What was rewritten is still to be sent, with the fate that this plan decides on.
+            verdict => {
+                return match rewritten {
+                    Some(request) => Verdict::RewriteAnd(request.body, Box::new(verdict)),
+                    None => verdict,
+                };
+            }
         }
     }
     rewritten.map_or(Verdict::Pass, |request| Verdict::Rewrite(request.body))

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// What a service does to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trouble {
-    /// Another transaction has the item: once, on any write, single ones too.
+    /// Another transaction has the item: once, on any write, single ones too, and on a transactional read.
     Conflict,
     /// DynamoDB throttles this call and its retries until the SDK gives up.
     Throttled,
@@ -54,7 +54,10 @@ impl Trouble {
     /// Whether it can befall this call.
     fn fits(self, request: &Request) -> bool {
         match self {
-            Self::Conflict => request.service == Service::DynamoDb && request.is_write(),
+            Self::Conflict => {
+                let in_conflict = request.is_write() || request.operation == "TransactGetItems";
+                request.service == Service::DynamoDb && in_conflict
+            }
             Self::Throttled => request.service == Service::DynamoDb,
             Self::Hangs | Self::HangsAfter => true,
             Self::SlowDown | Self::InternalError | Self::RequestTimeout | Self::AccessDenied => {

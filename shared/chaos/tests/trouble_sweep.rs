@@ -4,7 +4,9 @@
 mod toy;
 
 use aws_sdk_dynamodb::types::AttributeValue::{N, S};
-use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::{
+    Get, ReturnValuesOnConditionCheckFailure, TransactGetItem, TransactWriteItem, Update,
+};
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use chaos::{Mixed, Stuck, Trouble, TroubleSweep};
@@ -77,6 +79,80 @@ async fn an_action_that_waits_for_ever_is_found() {
     assert_eq!(stuck.why, "poller still waits after 2s");
 }
 
+/// The bug: an answer that did not come is taken for a write that was not made, and it is made once more.
+#[tokio::test]
+async fn an_action_that_takes_silence_for_a_no_is_found() {
+    let twice = TroubleSweep::of(impatient)
+        .action("adder", |cloud| async move {
+            let _ = toy::swap(&cloud, "a", 0, 1).await;
+        })
+        .recovery(|cloud| async move {
+            let at = toy::peek(&cloud, "a").await.unwrap();
+            toy::swap(&cloud, "a", at, at + 1).await.unwrap();
+        })
+        .check(|cloud| async move {
+            let amount = toy::peek(&cloud, "a").await;
+            (amount == Some(1))
+                .then_some(())
+                .ok_or(format!("{amount:?}"))
+        })
+        .troubles(&[Trouble::HangsAfter])
+        .run()
+        .await
+        .unwrap_err();
+    assert_eq!(twice.why, "Some(2)");
+    assert!(twice.point.starts_with("HangsAfter at call 1"), "{twice}");
+}
+
+/// The bug: "cancelled" is taken for "a condition failed".
+#[tokio::test]
+async fn an_action_that_takes_a_conflict_for_an_answer_is_found() {
+    let lie = TroubleSweep::of(both_at_zero)
+        .action("mover", |cloud| async move {
+            matches!(both_from_zero(&cloud).await, Ok(Transaction::Committed(())))
+        })
+        .troubles(&[Trouble::Conflict])
+        .answers(|_, _, told| match told {
+            true => Ok(()),
+            false => Err("it says that they were not at zero".to_owned()),
+        })
+        .run()
+        .await
+        .unwrap_err();
+    assert_eq!(lie.why, "it says that they were not at zero");
+}
+
+#[tokio::test]
+async fn a_conflict_befalls_a_transactional_read_too() {
+    let read = TroubleSweep::of(both_at_zero)
+        .action("reader", |cloud| async move {
+            let get = Get::builder()
+                .table_name(cloud.names().table("counters"))
+                .key("counter_id", S("a".to_owned()))
+                .build()
+                .unwrap();
+            let item = TransactGetItem::builder().get(get).build();
+            let read = cloud.dynamodb().transact_get_items();
+            let read = read.transact_items(item).send().await;
+            read.map(drop).map_err(CloudError::from)
+        })
+        .troubles(&[Trouble::Conflict])
+        .answers(|_, _, told| match told {
+            Err(CloudError::Conflict(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(read.points.len(), 1, "{read:?}");
+}
+
+async fn both_at_zero() -> Cloud {
+    let cloud = impatient().await;
+    toy::write(&cloud.beside_tap(), "b", 0).await.unwrap();
+    cloud
+}
+
 #[tokio::test]
 async fn an_action_that_nothing_can_befall_is_told_so() {
     let vacuous = TroubleSweep::of(impatient)
@@ -109,6 +185,23 @@ async fn both_from_zero(cloud: &Cloud) -> Result<Transaction<()>, CloudError> {
         Transaction::Committed(_) => Ok(Transaction::Committed(())),
         Transaction::Cancelled(cancelled) => Ok(Transaction::Cancelled(cancelled)),
     }
+}
+
+/// The bug: a decision on what came back, though not everything did.
+#[tokio::test]
+async fn a_decision_on_half_of_what_changed_is_found_by_a_mix() {
+    let mut wrong = Vec::new();
+    for mask in 0..4_u32 {
+        let cloud = toy::empty().await;
+        toy::write(&cloud, "a", 7).await.unwrap();
+        toy::write(&cloud, "b", 8).await.unwrap();
+        let _plan = cloud.tap().install(Arc::new(Mixed::at(mask)));
+        if let Ok(Transaction::Cancelled(cancelled)) = both_from_zero(&cloud).await {
+            let b_is_at_zero = cancelled.failed("b").is_none();
+            wrong.extend(b_is_at_zero.then_some(mask));
+        }
+    }
+    assert_eq!(wrong, [2], "b has changed, and a conflict hides it");
 }
 
 #[tokio::test]

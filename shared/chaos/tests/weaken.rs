@@ -5,7 +5,8 @@ mod toy;
 
 use aws_sdk_dynamodb::types::AttributeValue::{N, S};
 use aws_sdk_dynamodb::types::{ConditionCheck, TransactWriteItem, Update};
-use chaos::Weaken;
+use chaos::{Interleave, Says, Weaken};
+use cloud::tap::{Request, Verdict};
 use cloud::{Cloud, Guard, Guarded, GuardedTransaction, Transaction};
 use std::sync::Arc;
 
@@ -156,4 +157,27 @@ async fn both(cloud: &Cloud) -> bool {
         .guarded()
         .unwrap();
     matches!(written, Guard::Passed(_))
+}
+
+/// A driver asks the plans beneath it. One takes the guard away, the next one loses the answer: the weakened
+/// write is made, as it is at the tap.
+#[tokio::test]
+async fn beneath_a_driver_a_weakened_write_stays_weakened_whatever_befalls_it() {
+    let lose = || {
+        Arc::new(Says(|request: &Request| match request.is_write() {
+            true => Verdict::LoseAnswer,
+            false => Verdict::Pass,
+        }))
+    };
+    let explored = Interleave::of(toy::zero)
+        .actor("swapper", |cloud: Arc<Cloud>| async move {
+            let _ = toy::swap(&cloud, "a", 7, 8).await;
+        })
+        .under(|| Arc::new(Weaken::guard_on("counters")))
+        .under(lose)
+        .check(|cloud, _| async move { Ok(format!("{:?}", toy::peek(&cloud, "a").await)) })
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(explored.seen.keys().collect::<Vec<_>>(), ["Some(8)"]);
 }

@@ -21,7 +21,7 @@ pub(crate) async fn connect(options: Options) -> Result<Cloud, ConnectError> {
         return Err(ConnectError::NoRegion);
     }
     #[cfg(feature = "s3")]
-    let bucket_owner = crate::bucket_owner::account(&config).await?;
+    let bucket_owner = crate::bucket_owner::account(&config, crate::Patience::DEFAULT).await?;
     Ok(Cloud::new(
         Backend::Aws,
         &options,

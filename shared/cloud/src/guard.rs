@@ -66,7 +66,8 @@ where
         match &error {
             SdkError::ServiceError(service) => {
                 // S3 answers a HEAD without a body, so only its status tells.
-                let by_status = match service.raw().status().as_u16() {
+                let status = service.raw().status().as_u16();
+                let by_status = match status {
                     429 | 503 => "SlowDown",
                     500..=599 => "InternalError",
                     _ => "no error code",
@@ -80,11 +81,12 @@ where
                     "ProvisionedThroughputExceededException"
                     | "ThrottlingException"
                     | "RequestLimitExceeded"
+                    | "OverLimit"
                     | "SlowDown"
                     | "RequestThrottled" => Self::Throttled(text),
-                    "TransactionConflictException" | "TransactionInProgressException" => {
-                        Self::Conflict(text)
-                    }
+                    "TransactionConflictException" => Self::Conflict(text),
+                    // An earlier sending of the same transaction, which may still be made.
+                    "TransactionInProgressException" => Self::Unknown(text),
                     // A cancelled transactional read: its reasons stand in the message.
                     "TransactionCanceledException" if text.contains("TransactionConflict") => {
                         Self::Conflict(text)
@@ -101,6 +103,7 @@ where
                     | "ServiceUnavailable"
                     | "InternalFailure"
                     | "RequestTimeout" => Self::Unknown(text),
+                    _ if status >= 500 => Self::Unknown(text),
                     _ => Self::Other(text),
                 }
             }
@@ -111,22 +114,30 @@ where
     }
 }
 
-/// An answer that says no is a bug here: no command of ours is wrong by its data. Everything else
-/// means that the command may have arrived.
+/// An answer that says no is a bug here: no command of ours is wrong by its data. A server that fails over or
+/// loads says no for a while, and the same command may be sent again. Everything else means that the command may
+/// have arrived.
 #[cfg(feature = "redis")]
 impl From<redis::RedisError> for CloudError {
     fn from(error: redis::RedisError) -> Self {
+        use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
         match error.kind() {
+            redis::ErrorKind::Server(
+                BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain,
+            ) => Self::Unknown(error.to_string()),
             redis::ErrorKind::Server(_) | redis::ErrorKind::Parse => Self::Other(error.to_string()),
             _ => Self::Unknown(error.to_string()),
         }
     }
 }
 
-/// No connection was made, so nothing was sent.
+/// No connection was made, so nothing was sent. A Redis that is away comes back, and the same may be sent again.
 impl From<crate::ConnectError> for CloudError {
     fn from(error: crate::ConnectError) -> Self {
-        Self::Other(error.to_string())
+        match error {
+            crate::ConnectError::Redis(_) => Self::Unknown(error.to_string()),
+            _ => Self::Other(error.to_string()),
+        }
     }
 }
 

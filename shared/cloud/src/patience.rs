@@ -1,8 +1,9 @@
 //! How long a client waits for a service that accepts a call and never answers.
 //!
-//! Without limits a hanging service hangs its callers. Every backend's clients have these, below the
-//! leases that callers work under (the shortest that an archetype chooses for itself is 30 s): a worker
-//! learns that its call came to nothing while it still holds what it works on.
+//! Without limits a hanging service hangs its callers. Every backend's clients have these. A call to DynamoDB ends
+//! with all its retries within 20 s, less than the leases of workers (30 s and more). A long poll of SQS may take
+//! 40 s and a transfer of S3 90 s: a worker that makes one under a lease renews the lease meanwhile. A lease that
+//! is shorter than that, as a publisher's, has a limit of its own around its calls.
 
 use std::time::Duration;
 

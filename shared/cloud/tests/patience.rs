@@ -5,9 +5,12 @@ use cloud::tap::{Call, Plan, Request, Service, Verdict};
 use cloud::{Backend, Cloud, CloudError, Options, Patience};
 use futures::future::BoxFuture;
 use redis::AsyncCommands;
+use serde_json::json;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// Accepts everything and never answers.
 struct Silent;
@@ -249,4 +252,91 @@ async fn a_bucket_of_a_stranger_is_refused() {
         .tap()
         .install(Arc::new(Taken("BucketAlreadyOwnedByYou")));
     elsewhere.create_bucket("files").await.unwrap();
+}
+
+/// Answers every call with this.
+struct Answers(u16, &'static str);
+
+impl Plan for Answers {
+    fn before<'a>(&'a self, _: &'a Request) -> BoxFuture<'a, Verdict> {
+        let (status, body) = (self.0, json!({"__type": self.1, "message": "m"}));
+        Box::pin(async move { Verdict::Answer { status, body } })
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_the_service_is_no_bug_of_the_caller() {
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    let told = async |status, kind, sqs: bool| {
+        let _plan = cloud.tap().install(Arc::new(Answers(status, kind)));
+        if sqs {
+            return CloudError::from(cloud.sqs().list_queues().send().await.unwrap_err());
+        }
+        CloudError::from(cloud.dynamodb().list_tables().send().await.unwrap_err())
+    };
+    for (status, kind, sqs) in [
+        (500, "InternalServerErrorException", false),
+        (503, "ServiceUnavailableException", false),
+        // An earlier sending of ours, which may still be made.
+        (400, "TransactionInProgressException", false),
+        (500, "InternalServiceError", true),
+    ] {
+        let told = told(status, kind, sqs).await;
+        assert!(matches!(told, CloudError::Unknown(_)), "{kind}: {told:?}");
+    }
+    let in_flight = told(400, "OverLimit", true).await;
+    assert!(
+        matches!(in_flight, CloudError::Throttled(_)),
+        "{in_flight:?}"
+    );
+    let wrong = told(400, "ValidationException", false).await;
+    assert!(matches!(wrong, CloudError::Other(_)), "{wrong:?}");
+}
+
+/// A Redis that says yes to everything but SET.
+async fn redis_that_says(to_set: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = [0_u8; 4096];
+                while let Ok(n @ 1..) = socket.read(&mut buffer).await {
+                    let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                    for command in text.split("\r\n*") {
+                        let says = if command.contains("\r\nSET\r\n") {
+                            to_set
+                        } else {
+                            "+OK\r\n"
+                        };
+                        let _ = socket.write_all(says.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_redis_that_fails_over_or_loads_may_be_asked_again() {
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    for says in [
+        "-READONLY You can't write against a read only replica.\r\n",
+        "-LOADING Redis is loading the dataset in memory\r\n",
+        "-MASTERDOWN Link with MASTER is down\r\n",
+        "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+    ] {
+        let there = cloud.with_redis_at(&redis_that_says(says).await);
+        let told: Result<(), _> = there.redis().await.unwrap().set("k", 1).await;
+        let told = CloudError::from(told.unwrap_err());
+        assert!(matches!(told, CloudError::Unknown(_)), "{says}: {told:?}");
+    }
+    let there = cloud.with_redis_at(&redis_that_says("-ERR wrong\r\n").await);
+    let told: Result<(), _> = there.redis().await.unwrap().set("k", 1).await;
+    let told = CloudError::from(told.unwrap_err());
+    assert!(matches!(told, CloudError::Other(_)), "{told:?}");
+    let nowhere = cloud.with_redis_at("redis://127.0.0.1:1").redis().await;
+    let away = CloudError::from(nowhere.err().unwrap());
+    assert!(matches!(away, CloudError::Unknown(_)), "{away:?}");
 }

@@ -212,8 +212,14 @@ fn at_the_limits(value: &Value, variant: usize) -> Option<Strange> {
             let length = LENGTHS[variant];
             (format!("{length} bytes"), Value::from("x".repeat(length)))
         }
+        // A limit in characters lets through twice as many bytes.
+        Value::String(_) if variant < 2 * LENGTHS.len() => {
+            let length = LENGTHS[variant - LENGTHS.len()];
+            let what = format!("{length} characters of two bytes");
+            (what, Value::from("ä".repeat(length)))
+        }
         Value::String(_) => {
-            let odd = *ODD.get(variant - LENGTHS.len())?;
+            let odd = *ODD.get(variant - 2 * LENGTHS.len())?;
             (format!("{odd:?}"), Value::from(odd))
         }
         Value::Number(_) => {
@@ -230,13 +236,41 @@ fn at_the_limits(value: &Value, variant: usize) -> Option<Strange> {
             (number.to_string(), number)
         }
         Value::Array(values) => {
-            let length = *[0, 1, 101, 5_000].get(variant)?;
+            let (length, different) = *[
+                (0, false),
+                (1, false),
+                (101, false),
+                (101, true),
+                (5_000, false),
+                (5_000, true),
+            ]
+            .get(variant)?;
             let first = values.first().cloned().unwrap_or(Value::Null);
-            (format!("{length} elements"), vec![first; length].into())
+            let elements: Vec<_> = (0..length)
+                .map(|number| match different {
+                    true => numbered(&first, number),
+                    false => first.clone(),
+                })
+                .collect();
+            let what = if different { "different" } else { "equal" };
+            (format!("{length} {what} elements"), elements.into())
         }
         _ => return None,
     };
     Some(Strange { what, value })
+}
+
+/// An element like this one, told apart by a number in each of its texts.
+fn numbered(element: &Value, number: usize) -> Value {
+    match element {
+        Value::String(text) => Value::from(format!("{text}{number}")),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), numbered(value, number)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {

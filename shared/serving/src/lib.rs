@@ -13,14 +13,16 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use clap::{Arg, ArgMatches, value_parser};
 use cloud::CloudError;
+use futures::FutureExt;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// The most characters of an error: enough to say what is wrong, too few to echo what was sent.
 pub const MOST_CHARACTERS: usize = 500;
@@ -146,26 +148,36 @@ pub fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Ro
 
 /// A client that hangs up makes axum drop the handler wherever it waits, also between two writes. So what
 /// may change something runs in a task of its own, which ends when it is done. What only reads is dropped.
+/// Both log what a failure left for the log: after a hang-up nothing else would.
 async fn finish_what_began(request: Request, next: Next) -> Response {
-    if request.method().is_safe() {
-        return next.run(request).await;
-    }
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let under_way = request.extensions().get::<UnderWay>().cloned();
     let work = cloud::as_actor(cloud::tap::current_actor(), next.run(request));
+    let is_safe = method.is_safe();
+    let work = async move {
+        let _under_way = under_way;
+        let response = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => Refusal::failed("the handler panicked".to_owned()).into_response(),
+        };
+        if let Some(Detail(detail)) = response.extensions().get() {
+            eprintln!("{method} {}: {}: {detail}", uri.path(), response.status());
+        }
+        response
+    };
+    if is_safe {
+        return work.await;
+    }
     match tokio::spawn(work).await {
         Ok(response) => response,
-        Err(panicked) => Refusal::failed(panicked.to_string()).into_response(),
+        Err(ended) => Refusal::failed(ended.to_string()).into_response(),
     }
 }
 
-/// Logs what a failure left for the log, and says in JSON what axum says in plain text: a path that is no
-/// UTF-8, a number that is none, a query that does not read, a WebSocket's address without an upgrade.
+/// Says in JSON what axum says in plain text: a path that is no UTF-8, a number that is none, a query that does not read, a WebSocket's address without an upgrade.
 async fn in_words(request: Request, next: Next) -> Response {
-    let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = next.run(request).await;
     let status = response.status();
-    if let Some(Detail(detail)) = response.extensions().get() {
-        eprintln!("{method} {}: {status}: {detail}", uri.path());
-    }
     let refused = status.is_client_error() || status.is_server_error();
     let is_json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
     if !refused || response.headers().get(CONTENT_TYPE).is_some_and(is_json) {
@@ -208,6 +220,12 @@ pub async fn listen(args: &ArgMatches) -> anyhow::Result<TcpListener> {
 /// How long requests under way may take to end when the server is to stop. Docker kills after ten seconds.
 pub const LAST_CALL: Duration = Duration::from_secs(5);
 
+/// Held by each request under way, also after its client has hung up.
+#[derive(Clone)]
+struct UnderWay {
+    _until_dropped: mpsc::Sender<()>,
+}
+
 /// Serves until told to stop, and then until the requests under way have ended, at most [`LAST_CALL`]: a
 /// client that sent half a request and keeps its connection would hold up the end for ever. What still runs
 /// then ends with the process, like a crash.
@@ -217,6 +235,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let (stopping, stopped) = oneshot::channel();
+    let (_until_dropped, mut all_done) = mpsc::channel::<()>(1);
+    let router = router.layer(Extension(UnderWay { _until_dropped }));
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
         stop.await;
         let _ = stopping.send(());
@@ -225,8 +245,14 @@ pub async fn serve(
         let _ = stopped.await;
         tokio::time::sleep(LAST_CALL).await;
     };
+    let served = async {
+        serving.await?;
+        // Nothing comes here. It ends when the last request has.
+        all_done.recv().await;
+        anyhow::Ok(())
+    };
     tokio::select! {
-        served = async { serving.await } => Ok(served?),
+        served = served => served,
         () = last_call => {
             eprintln!("stopped with requests under way");
             Ok(())

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use serving::client::Served;
 use serving::{Body, MOST_CHARACTERS, Refusal, body, with_fallbacks};
+use std::collections::BTreeSet;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,14 +39,21 @@ struct Fragile {
     lines: Vec<String>,
 }
 
-/// Three planted bugs: a text beyond the item, a sum that overflows, a list beyond the transaction.
+/// Planted bugs: a text beyond the item, a sum that overflows, more different elements than a transaction takes, a
+/// limit in characters where the key has one in bytes.
 async fn fragile(given: Body<Fragile>) -> Result<Json<i64>, Refusal> {
     let Fragile {
         name,
         amount,
         lines,
     } = body(given)?;
-    if name.len() > 400_000 || lines.len() > 100 {
+    if name.chars().count() > 2_000 && name.len() < 400_000 {
+        return Err(Refusal::bad_request(
+            "the name has 2,000 characters at most",
+        ));
+    }
+    let different: BTreeSet<_> = lines.into_iter().collect();
+    if name.len() > 2_048 || different.len() > 100 {
         return Err(CloudError::Other("ValidationException".into()).into());
     }
     amount.checked_add(1).map(Json).ok_or_else(|| {
@@ -193,7 +201,7 @@ async fn values_at_their_limits_find_what_breaks_behind_a_handler() {
     let server = serve().await;
     let order = |_| json!({"name": "pear"});
     let sent = server.post_at_the_limits("/orders", order).await.unwrap();
-    assert_eq!(sent, 16, "eight lengths and eight odd texts");
+    assert_eq!(sent, 24, "eight lengths, twice, and eight odd texts");
     // A sample that is refused as it is meets nothing behind the handler.
     let misspelt = |_| json!({"nmae": "pear"});
     let wrong = server.post_at_the_limits("/orders", misspelt).await;
@@ -208,9 +216,12 @@ async fn values_at_their_limits_find_what_breaks_behind_a_handler() {
     let found: Vec<_> = wrong.lines().map(|line| line.split(": ").next()).collect();
     let expected = [
         "/fragile with 9223372036854775807 at /amount",
-        "/fragile with 101 elements at /lines",
-        "/fragile with 5000 elements at /lines",
+        "/fragile with 101 different elements at /lines",
+        "/fragile with 5000 different elements at /lines",
         "/fragile with 420000 bytes at /name",
+        "/fragile with 1025 characters of two bytes at /name",
+        "/fragile with 262145 characters of two bytes at /name",
+        "/fragile with 420000 characters of two bytes at /name",
     ];
     assert_eq!(found, expected.map(Some), "{wrong}");
 }

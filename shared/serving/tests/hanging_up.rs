@@ -62,7 +62,7 @@ async fn serve() -> (Cloud, Served) {
     cloud.create_tables(&[STEPS]).await.unwrap();
     let router = Router::new()
         .route("/steps", post(act).get(done))
-        .route("/panic", post(panics))
+        .route("/panic", post(panics).get(panics))
         .route("/actor", get(actor).post(actor))
         .with_state(cloud.clone());
     let app = with_fallbacks(router).layer(from_fn(as_alice));
@@ -87,6 +87,8 @@ async fn what_a_request_began_is_finished_though_its_client_hangs_up() {
 #[tokio::test]
 async fn a_handler_that_panics_is_a_failure_like_any_other() {
     let (_cloud, server) = serve().await;
+    let (status, answer) = server.get("/panic").await;
+    assert_eq!(status, 500, "{answer}");
     let (status, answer) = server.post("/panic", json!({})).await;
     let says = "something failed here; the log has the details";
     assert_eq!((status, answer), (500, json!({"error": says})));

@@ -3,9 +3,10 @@
 
 use axum::Router;
 use axum::routing::{get, post};
-use serving::LAST_CALL;
 use serving::client::Served;
+use serving::{LAST_CALL, with_fallbacks};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -54,4 +55,33 @@ async fn a_request_under_way_is_answered_before_the_server_stops() {
     assert!(answer.ends_with("done"), "{answer}");
     stopped.await.unwrap().unwrap();
     assert!(told.elapsed() < LAST_CALL);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_for_work_whose_client_hung_up() {
+    let (begun, goes_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let done = Arc::new(AtomicBool::new(false));
+    let (began, waits, is_done) = (begun.clone(), goes_on.clone(), done.clone());
+    let slow = async move || {
+        began.add_permits(1);
+        waits.acquire().await.unwrap().forget();
+        is_done.store(true, Ordering::SeqCst);
+    };
+    let router = with_fallbacks(Router::new().route("/", post(slow)));
+    let (served, mut socket) = serve(router).await;
+    let request = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+    socket.write_all(request.as_bytes()).await.unwrap();
+    begun.acquire().await.unwrap().forget();
+    drop(socket);
+    let stopped = tokio::spawn(served.stopped());
+    // Often enough for a server that does not wait to end.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    goes_on.add_permits(1);
+    stopped.await.unwrap().unwrap();
+    assert!(
+        done.load(Ordering::SeqCst),
+        "it stopped in the middle of the work"
+    );
 }

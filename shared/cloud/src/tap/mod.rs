@@ -44,6 +44,8 @@ pub enum Verdict {
     /// Send this body in its place: a weakened guard, a changed limit.
     /// Not for real AWS, whose signature covers the body.
     Rewrite(Value),
+    /// Send this body in its place, and let that befall it. For drivers that ask plans beneath them.
+    RewriteAnd(Value, Box<Verdict>),
     /// Do not send it; this is the answer. For throttling and stale reads.
     Answer {
         /// HTTP status.
@@ -244,6 +246,11 @@ impl Tap {
         let mut rewritten = None;
         for plan in &plans {
             verdict = plan.before(&request).await;
+            if let Verdict::RewriteAnd(body, then) = verdict {
+                request.rewrite(body.clone(), self.names());
+                rewritten = Some(body);
+                verdict = *then;
+            }
             match &verdict {
                 Verdict::Pass => {}
                 Verdict::Rewrite(body) => {
@@ -257,7 +264,7 @@ impl Tap {
         let started = Instant::now();
         let mut keeps = None;
         let result = match verdict {
-            Verdict::Pass | Verdict::Rewrite(_) => send(rewritten).await,
+            Verdict::Pass | Verdict::Rewrite(_) | Verdict::RewriteAnd(..) => send(rewritten).await,
             Verdict::Keep { copy, arrives } => {
                 *copy.lock() = again(rewritten.clone()).map(|sending| {
                     let delivered = async move {
