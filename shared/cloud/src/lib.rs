@@ -27,6 +27,8 @@ pub mod item;
 mod metering;
 pub mod names;
 pub mod patience;
+#[cfg(feature = "redis")]
+mod redis_connecting;
 pub mod tables;
 pub mod tap;
 pub mod text;
@@ -43,6 +45,9 @@ pub use patience::Patience;
 #[cfg(feature = "redis")]
 pub use tap::redis::RedisConnection;
 pub use tap::{Tap, as_actor};
+
+#[cfg(feature = "redis")]
+use redis_connecting::{Home, Redis, RedisAddress};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -98,21 +103,6 @@ struct Parts {
     keep: Arc<dyn Any + Send + Sync>,
 }
 
-#[cfg(feature = "redis")]
-enum RedisAddress {
-    At(String),
-    /// Started when it is first asked for.
-    Embedded(Option<std::path::PathBuf>),
-    /// Not known, and why. An error only for those who use it.
-    Missing(String),
-}
-
-#[cfg(feature = "redis")]
-struct Redis {
-    address: RedisAddress,
-    connection: tokio::sync::OnceCell<redis::aio::ConnectionManager>,
-}
-
 const LOCAL_KEY: &str = "archetypes";
 const LOCAL_SECRET: &str = "archetypes-secret";
 
@@ -151,10 +141,7 @@ impl Cloud {
             #[cfg(feature = "redis")]
             patience: Patience::DEFAULT,
             #[cfg(feature = "redis")]
-            redis: Arc::new(Redis {
-                address: parts.redis,
-                connection: tokio::sync::OnceCell::new(),
-            }),
+            redis: Arc::new(Redis::at(parts.redis)),
             _keep: parts.keep,
         }
     }
@@ -215,10 +202,7 @@ impl Cloud {
     #[cfg(feature = "redis")]
     pub fn with_redis_at(&self, url: &str) -> Self {
         Self {
-            redis: Arc::new(Redis {
-                address: RedisAddress::At(url.to_owned()),
-                connection: tokio::sync::OnceCell::new(),
-            }),
+            redis: Arc::new(Redis::at(RedisAddress::At(url.to_owned()))),
             ..self.clone()
         }
     }
@@ -277,41 +261,26 @@ impl Cloud {
         }
     }
 
-    /// A Redis connection. Connects when it is first asked for.
+    /// A Redis connection. Connects when it is first asked for, and anew after a command on it got no answer.
     #[cfg(feature = "redis")]
     pub async fn redis(&self) -> Result<RedisConnection, ConnectError> {
-        let connected = self.redis.connection.get_or_try_init(|| self.connect());
-        Ok(self.tapped(connected.await?.clone()))
+        let (inner, home) = self.redis.shared(self.patience).await?;
+        Ok(self.tapped(inner, Some(home)))
     }
 
-    /// A Redis connection made now. The shared one connects anew when it breaks, and stays when it only goes silent.
+    /// A Redis connection made now, for one who keeps it.
     #[cfg(feature = "redis")]
     pub async fn redis_anew(&self) -> Result<RedisConnection, ConnectError> {
-        Ok(self.tapped(self.connect().await?))
+        Ok(self.tapped(self.redis.connect(self.patience)?.await?, None))
     }
 
     #[cfg(feature = "redis")]
-    async fn connect(&self) -> Result<redis::aio::ConnectionManager, ConnectError> {
-        let client = self.redis.client()?;
-        // Half a second, the default, is less than a busy laptop may take to schedule a
-        // thread: a lost answer would then be the machine's doing, not the test's.
-        // Nor are there retries beneath a command: they would hold up all who wait for the
-        // same connection. The next command connects anew.
-        let patient = redis::aio::ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(self.patience.redis))
-            .set_response_timeout(Some(self.patience.redis))
-            .set_number_of_retries(0);
-        let connecting = client.get_connection_manager_with_config(patient);
-        let failed = |error: redis::RedisError| ConnectError::Redis(error.to_string());
-        connecting.await.map_err(failed)
-    }
-
-    #[cfg(feature = "redis")]
-    fn tapped(&self, inner: redis::aio::ConnectionManager) -> RedisConnection {
+    fn tapped(&self, inner: redis::aio::ConnectionManager, home: Option<Home>) -> RedisConnection {
         RedisConnection {
             tap: self.clients.tapped.then(|| self.tap.clone()),
             inner,
             patience: self.patience.redis,
+            home,
         }
     }
 
@@ -323,18 +292,6 @@ impl Cloud {
             Ok(connected) => connected.map_err(|error| ConnectError::Redis(error.to_string())),
             Err(_) => Err(ConnectError::Redis("it did not answer".into())),
         }
-    }
-}
-
-#[cfg(feature = "redis")]
-impl Redis {
-    fn client(&self) -> Result<redis::Client, ConnectError> {
-        let url = match &self.address {
-            RedisAddress::At(url) => url.clone(),
-            RedisAddress::Embedded(data) => embedded::redis_server::address(data.as_deref())?,
-            RedisAddress::Missing(why) => return Err(ConnectError::Redis(why.clone())),
-        };
-        redis::Client::open(url).map_err(|error| ConnectError::Redis(error.to_string()))
     }
 }
 

@@ -3,11 +3,12 @@
 
 use cloud::tap::{Call, Plan, Request, Service, Verdict};
 use cloud::{Backend, Cloud, CloudError, Options, Patience};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use redis::AsyncCommands;
 use serde_json::json;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -293,29 +294,92 @@ async fn a_failure_of_the_service_is_no_bug_of_the_caller() {
     assert!(matches!(wrong, CloudError::Other(_)), "{wrong:?}");
 }
 
-/// A Redis that says yes to everything but SET.
-async fn redis_that_says(to_set: &'static str) -> String {
+/// A Redis that says yes to everything but SET. Connections made before it is silent never hear of it again.
+struct FakeRedis {
+    url: String,
+    silent: Arc<AtomicBool>,
+    connections: Arc<AtomicUsize>,
+}
+
+async fn redis_that_says(to_set: &'static str) -> FakeRedis {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
+    let silent = Arc::new(AtomicBool::new(false));
+    let connections = Arc::new(AtomicUsize::new(0));
+    let fake = FakeRedis {
+        url,
+        silent: silent.clone(),
+        connections: connections.clone(),
+    };
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
+            connections.fetch_add(1, Ordering::SeqCst);
+            let (silent, made_before) = (silent.clone(), !silent.load(Ordering::SeqCst));
             tokio::spawn(async move {
                 let mut buffer = [0_u8; 4096];
                 while let Ok(n @ 1..) = socket.read(&mut buffer).await {
+                    if made_before && silent.load(Ordering::SeqCst) {
+                        continue;
+                    }
                     let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
                     for command in text.split("\r\n*") {
-                        let says = if command.contains("\r\nSET\r\n") {
-                            to_set
-                        } else {
-                            "+OK\r\n"
-                        };
+                        let is_set = command.contains("\r\nSET\r\n");
+                        let says = if is_set { to_set } else { "+OK\r\n" };
                         let _ = socket.write_all(says.as_bytes()).await;
                     }
                 }
             });
         }
     });
-    url
+    fake
+}
+
+async fn set_once(cloud: &Cloud) -> Result<(), CloudError> {
+    Ok(cloud.redis().await?.set("k", 1).await?)
+}
+
+#[tokio::test]
+async fn a_shared_redis_connection_that_went_silent_is_replaced() {
+    let fake = redis_that_says("+OK\r\n").await;
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    let cloud = cloud
+        .with_patience(Patience::SHORT)
+        .with_redis_at(&fake.url);
+    set_once(&cloud).await.unwrap();
+    fake.silent.store(true, Ordering::SeqCst);
+    set_once(&cloud).await.unwrap_err();
+    set_once(&cloud).await.unwrap();
+    set_once(&cloud).await.unwrap();
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_redis_that_became_a_replica_is_looked_up_again() {
+    let fake = redis_that_says("-READONLY it is a replica now\r\n").await;
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    let cloud = cloud.with_redis_at(&fake.url);
+    for _ in 0..3 {
+        set_once(&cloud).await.unwrap_err();
+    }
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn all_who_ask_for_a_silent_redis_wait_for_one_attempt() {
+    let fake = redis_that_says("+OK\r\n").await;
+    let cloud = cloud::connect_for_tests().await.unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let nobody = cloud.with_patience(Patience::SHORT).with_redis_at(&url);
+    let begun = Instant::now();
+    let asked = join_all((0..20).map(|_| nobody.redis())).await;
+    assert!(asked.iter().all(Result::is_err));
+    let took = begun.elapsed();
+    assert!(took < Patience::SHORT.redis * 10, "{took:?}");
+    let there = cloud.with_redis_at(&fake.url);
+    let asked = join_all((0..20).map(|_| set_once(&there))).await;
+    assert!(asked.iter().all(Result::is_ok));
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -327,12 +391,12 @@ async fn a_redis_that_fails_over_or_loads_may_be_asked_again() {
         "-MASTERDOWN Link with MASTER is down\r\n",
         "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
     ] {
-        let there = cloud.with_redis_at(&redis_that_says(says).await);
+        let there = cloud.with_redis_at(&redis_that_says(says).await.url);
         let told: Result<(), _> = there.redis().await.unwrap().set("k", 1).await;
         let told = CloudError::from(told.unwrap_err());
         assert!(matches!(told, CloudError::Unknown(_)), "{says}: {told:?}");
     }
-    let there = cloud.with_redis_at(&redis_that_says("-ERR wrong\r\n").await);
+    let there = cloud.with_redis_at(&redis_that_says("-ERR wrong\r\n").await.url);
     let told: Result<(), _> = there.redis().await.unwrap().set("k", 1).await;
     let told = CloudError::from(told.unwrap_err());
     assert!(matches!(told, CloudError::Other(_)), "{told:?}");

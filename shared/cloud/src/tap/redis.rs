@@ -2,6 +2,7 @@
 
 use super::call::{Outcome, Request, Service, Target};
 use super::{Failure, Tap, current_actor};
+use crate::redis_connecting::Home;
 use redis::aio::{ConnectionLike, ConnectionManager};
 use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, Value};
 use serde_json::Value as Json;
@@ -15,6 +16,8 @@ pub struct RedisConnection {
     pub(crate) inner: ConnectionManager,
     /// How long a command may take, with all that happens to it at the tap.
     pub(crate) patience: Duration,
+    /// Where it came from, if it is shared.
+    pub(crate) home: Option<Home>,
 }
 
 impl RedisConnection {
@@ -26,28 +29,54 @@ impl RedisConnection {
 }
 
 /// The answer, or an error that says that none came.
-async fn in_time<T>(
+async fn in_time<T: Answers>(
+    home: Option<Home>,
     patience: Duration,
     answer: impl Future<Output = Result<T, RedisError>>,
 ) -> Result<T, RedisError> {
-    match tokio::time::timeout(patience, answer).await {
+    let answer = match tokio::time::timeout(patience, answer).await {
         Ok(answer) => answer,
         Err(_) => {
             let late = format!("no answer in {patience:?}");
             Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late).into())
         }
+    };
+    if let Some(home) = home {
+        home.look_at(answer.as_ref().map(Answers::each));
+    }
+    answer
+}
+
+/// What came of one command, or of several.
+trait Answers {
+    fn each(&self) -> std::slice::Iter<'_, Value>;
+}
+
+impl Answers for Value {
+    fn each(&self) -> std::slice::Iter<'_, Value> {
+        std::slice::from_ref(self).iter()
+    }
+}
+
+impl Answers for Vec<Value> {
+    fn each(&self) -> std::slice::Iter<'_, Value> {
+        self.iter()
     }
 }
 
 impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         let Some(tap) = self.tap.clone().filter(Tap::is_on) else {
-            return Box::pin(in_time(self.patience, self.inner.req_packed_command(cmd)));
+            return Box::pin(in_time(
+                self.home.clone(),
+                self.patience,
+                self.inner.req_packed_command(cmd),
+            ));
         };
         let request = describe([cmd], &tap);
         let (mut twin, copy) = (self.inner.clone(), cmd.clone());
         let inner = &mut self.inner;
-        Box::pin(in_time(self.patience, async move {
+        Box::pin(in_time(self.home.clone(), self.patience, async move {
             tap.pass(
                 request,
                 |_| inner.req_packed_command(cmd),
@@ -72,12 +101,12 @@ impl ConnectionLike for RedisConnection {
     ) -> RedisFuture<'a, Vec<Value>> {
         let Some(tap) = self.tap.clone().filter(Tap::is_on) else {
             let answer = self.inner.req_packed_commands(pipeline, offset, count);
-            return Box::pin(in_time(self.patience, answer));
+            return Box::pin(in_time(self.home.clone(), self.patience, answer));
         };
         let request = describe(pipeline.cmd_iter(), &tap);
         let (mut twin, copy) = (self.inner.clone(), pipeline.clone());
         let inner = &mut self.inner;
-        Box::pin(in_time(self.patience, async move {
+        Box::pin(in_time(self.home.clone(), self.patience, async move {
             tap.pass(
                 request,
                 |_| inner.req_packed_commands(pipeline, offset, count),
