@@ -107,7 +107,7 @@ fn is_told<T: std::fmt::Debug>(
         (_, Ok(_)) => Ok(()),
         (Trouble::Throttled, Err(AuctionError::Fault(CloudError::Throttled(_)))) => Ok(()),
         (
-            Trouble::Hangs | Trouble::HangsAfter,
+            Trouble::Hangs | Trouble::HangsAfter | Trouble::Lost | Trouble::LostAnswer,
             Err(AuctionError::Fault(CloudError::Unknown(_))),
         ) => Ok(()),
         (_, Err(error)) => Err(format!("it was told {error:?}")),

@@ -524,7 +524,7 @@ fn is_told(
         (_, Err(CrawlerError::Fault(CloudError::Throttled(_) | CloudError::Unknown(_)))) => Ok(()),
         (Trouble::AccessDenied, Err(CrawlerError::Fault(_))) => Ok(()),
         (
-            Trouble::Hangs | Trouble::HangsAfter,
+            Trouble::Hangs | Trouble::HangsAfter | Trouble::Lost | Trouble::LostAnswer,
             Ok(Worked::Retrying { .. } | Worked::TooEarly { .. }),
         ) if request.service == Service::Http => Ok(()),
         (_, Ok(Worked::Fetched | Worked::Parsed { .. } | Worked::TooEarly { .. })) => Ok(()),

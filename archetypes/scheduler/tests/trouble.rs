@@ -726,7 +726,7 @@ fn is_told<T: std::fmt::Debug>(
         (_, Ok(_))
         | (Trouble::Throttled, Err(SchedulerError::Fault(CloudError::Throttled(_))))
         | (
-            Trouble::Hangs | Trouble::HangsAfter,
+            Trouble::Hangs | Trouble::HangsAfter | Trouble::Lost | Trouble::LostAnswer,
             Err(SchedulerError::Fault(CloudError::Unknown(_)) | SchedulerError::Contended),
         ) => Ok(()),
         (_, Err(error)) => Err(format!("it was told {error:?}")),

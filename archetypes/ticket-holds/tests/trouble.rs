@@ -784,9 +784,10 @@ fn is_told<T: std::fmt::Debug>(
         (_, Ok(_)) => Ok(()),
         (Trouble::Conflict, Err(OfficeError::Fault(CloudError::Conflict(_)))) if ledger => Ok(()),
         (Trouble::Throttled, Err(OfficeError::Fault(CloudError::Throttled(_)))) => Ok(()),
-        (Trouble::Hangs | Trouble::HangsAfter, Err(OfficeError::Fault(CloudError::Unknown(_)))) => {
-            Ok(())
-        }
+        (
+            Trouble::Hangs | Trouble::HangsAfter | Trouble::Lost | Trouble::LostAnswer,
+            Err(OfficeError::Fault(CloudError::Unknown(_))),
+        ) => Ok(()),
         (_, Err(error)) => Err(format!("it was told {error:?}")),
     }
 }

@@ -28,6 +28,11 @@ pub enum Trouble {
     Hangs,
     /// From this call on the service carries out what it is asked and never answers.
     HangsAfter,
+    /// This call and its retries never arrive, and then the service is there again. The caller is told "unknown".
+    Lost,
+    /// This call is carried out, with its retries, and no answer to them arrives. Then the service is there again,
+    /// and can be asked what happened.
+    LostAnswer,
     /// S3 answers 503 SlowDown to this call and its retries.
     SlowDown,
     /// S3 answers 500 InternalError to this call and its retries.
@@ -40,11 +45,13 @@ pub enum Trouble {
 
 impl Trouble {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Conflict,
         Self::Throttled,
         Self::Hangs,
         Self::HangsAfter,
+        Self::Lost,
+        Self::LostAnswer,
         Self::SlowDown,
         Self::InternalError,
         Self::RequestTimeout,
@@ -59,7 +66,7 @@ impl Trouble {
                 request.service == Service::DynamoDb && in_conflict
             }
             Self::Throttled => request.service == Service::DynamoDb,
-            Self::Hangs | Self::HangsAfter => true,
+            Self::Hangs | Self::HangsAfter | Self::Lost | Self::LostAnswer => true,
             Self::SlowDown | Self::InternalError | Self::RequestTimeout | Self::AccessDenied => {
                 request.service == Service::S3
             }
@@ -69,7 +76,11 @@ impl Trouble {
     /// How many sendings of one call it befalls: the SDK makes three of what may be tried again.
     fn times(self) -> usize {
         match self {
-            Self::Throttled | Self::SlowDown | Self::InternalError => 3,
+            Self::Throttled
+            | Self::SlowDown
+            | Self::InternalError
+            | Self::Lost
+            | Self::LostAnswer => 3,
             _ => 1,
         }
     }
@@ -90,6 +101,8 @@ impl Trouble {
             Self::InternalError => s3(500, "InternalError"),
             Self::RequestTimeout => s3(400, "RequestTimeout"),
             Self::AccessDenied => s3(403, "AccessDenied"),
+            Self::Lost => Verdict::LoseRequest,
+            Self::LostAnswer => Verdict::LoseAnswer,
             Self::Hangs | Self::HangsAfter => Verdict::Pass,
         }
     }

@@ -104,6 +104,32 @@ async fn an_action_that_takes_silence_for_a_no_is_found() {
     assert!(twice.point.starts_with("HangsAfter at call 1"), "{twice}");
 }
 
+/// The bug: whoever is told "unknown" reads, finds nothing, and does the opposite. The write was made after all.
+#[tokio::test]
+async fn an_action_that_undoes_what_it_was_not_told_of_is_found() {
+    let sweep = |trouble| {
+        TroubleSweep::of(impatient)
+            .action("payer", |cloud| async move {
+                match toy::swap(&cloud, "a", 0, 1).await {
+                    Err(CloudError::Unknown(_)) => toy::write(&cloud, "refund", 1).await,
+                    told => told.map(drop),
+                }
+            })
+            .check(|cloud| async move {
+                let paid = toy::peek(&cloud, "a").await == Some(1);
+                let refunded = toy::peek(&cloud, "refund").await.is_some();
+                match paid && refunded {
+                    true => Err("paid and refunded".to_owned()),
+                    false => Ok(()),
+                }
+            })
+            .troubles(&[trouble])
+    };
+    sweep(Trouble::Lost).run().await.unwrap();
+    let both = sweep(Trouble::LostAnswer).run().await.unwrap_err();
+    assert_eq!(both.why, "paid and refunded");
+}
+
 /// The bug: "cancelled" is taken for "a condition failed".
 #[tokio::test]
 async fn an_action_that_takes_a_conflict_for_an_answer_is_found() {
