@@ -8,7 +8,7 @@ use crate::faults::throttled;
 use crate::refusals::conflict;
 use crate::story::{lock, numbered, or_panic, told};
 use cloud::as_actor;
-use cloud::tap::{Call, Plan, Request, Service, Verdict};
+use cloud::tap::{Call, Outcome, Plan, Request, Service, Verdict};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -131,6 +131,9 @@ pub struct TroubleSweep<W, T> {
     recovery: Option<Recovery<W>>,
     check: Option<Check<W>>,
     troubles: Vec<Trouble>,
+    /// Each of them was asked for by name, so each must befall something.
+    named: bool,
+    reads: bool,
     within: Duration,
 }
 
@@ -168,6 +171,8 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
             recovery: None,
             check: None,
             troubles: Trouble::ALL.to_vec(),
+            named: false,
+            reads: false,
             within: Duration::from_secs(5),
         }
     }
@@ -217,9 +222,17 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
         self
     }
 
-    /// Only these troubles.
+    /// Only these troubles. One that befalls nothing fails the sweep.
     pub fn troubles(mut self, troubles: &[Trouble]) -> Self {
         self.troubles = troubles.to_vec();
+        self.named = true;
+        self
+    }
+
+    /// The action only reads. Without this, one that writes nothing when left alone fails the sweep: it was refused
+    /// at its first read, and showed nothing.
+    pub fn reading(mut self) -> Self {
+        self.reads = true;
         self
     }
 
@@ -236,34 +249,38 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
     pub async fn run(&self) -> Result<Weathered, NotWeathered> {
         let mut points = Vec::new();
         for trouble in &self.troubles {
+            let before = points.len();
             for k in 1.. {
                 match self.befall(*trouble, k, points.len()).await? {
-                    Some((shape, true)) => points.push(format!("{trouble} at call {k}: {shape}")),
-                    Some((_, false)) => {}
-                    None => break,
+                    Befell::Hit(shape) => points.push(format!("{trouble} at call {k}: {shape}")),
+                    Befell::Unfit => {}
+                    Befell::Nothing { wrote, calls } if !wrote && !self.reads && k > 1 => {
+                        let why = "left alone, the action writes nothing: it is refused at a read, or it \
+                                   only reads and the sweep should say `reading`";
+                        return Err(vacuous(why, calls));
+                    }
+                    Befell::Nothing { .. } => break,
                 }
+            }
+            if self.named && points.len() == before {
+                let why = format!("nothing befell the action: {trouble} fits none of its calls");
+                return Err(vacuous(&why, Vec::new()));
             }
         }
         if points.is_empty() {
-            return Err(NotWeathered {
-                point: "without trouble".to_owned(),
-                why: "nothing befell the action: it makes no such call at the tap under its name"
-                    .to_owned(),
-                calls: Vec::new(),
-                survived: 0,
-            });
+            let why = "nothing befell the action: it makes no such call at the tap under its name";
+            return Err(vacuous(why, Vec::new()));
         }
         Ok(Weathered { points })
     }
 
-    /// One trouble at call `k`: the call's shape, and whether the trouble fits it. None if there is no
-    /// such call.
+    /// One trouble at call `k`.
     async fn befall(
         &self,
         trouble: Trouble,
         k: usize,
         survived: usize,
-    ) -> Result<Option<(String, bool)>, NotWeathered> {
+    ) -> Result<Befell, NotWeathered> {
         let (name, act) = self.action.as_ref().expect("a sweep has an action");
         let world = Arc::new((self.setup)().await);
         let making = Arc::new(Making {
@@ -276,12 +293,13 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
         let work = or_panic(as_actor(*name, act(Arc::clone(&world))));
         let ended = tokio::time::timeout(self.within, work).await;
         drop(installed);
-        let (hit, calls) = {
+        let (hit, wrote, calls) = {
             let mut seen = lock(&making.seen);
-            (seen.hit.clone(), std::mem::take(&mut seen.calls))
+            let calls = std::mem::take(&mut seen.calls);
+            (seen.hit.clone(), seen.wrote, calls)
         };
         let Some(hit) = hit else {
-            return Ok(None);
+            return Ok(Befell::Nothing { wrote, calls });
         };
         let (shape, fits) = (hit.shape(), trouble.fits(&hit));
         let failed = |why| NotWeathered {
@@ -299,7 +317,7 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
             }
         };
         if !fits {
-            return Ok(Some((shape, false)));
+            return Ok(Befell::Unfit);
         }
         if let Some(answers) = &self.answers {
             answers(trouble, &hit, &told).map_err(&failed)?;
@@ -313,7 +331,26 @@ impl<W: World, T: Send + 'static> TroubleSweep<W, T> {
             let judged = judged.unwrap_or_else(|panic| Err(format!("the check panicked: {panic}")));
             judged.map_err(&failed)?;
         }
-        Ok(Some((shape, true)))
+        Ok(Befell::Hit(shape))
+    }
+}
+
+/// What came of one trouble at one call.
+enum Befell {
+    /// It befell the call of this shape, and was survived.
+    Hit(String),
+    /// There is such a call, and the trouble does not fit it.
+    Unfit,
+    /// There is no such call, so the action was left alone.
+    Nothing { wrote: bool, calls: Vec<String> },
+}
+
+fn vacuous(why: &str, calls: Vec<String>) -> NotWeathered {
+    NotWeathered {
+        point: "without trouble".to_owned(),
+        why: why.to_owned(),
+        calls,
+        survived: 0,
     }
 }
 
@@ -331,6 +368,7 @@ struct Seen {
     hit: Option<Request>,
     befallen: usize,
     hanging: HashSet<u64>,
+    wrote: bool,
     calls: Vec<String>,
 }
 
@@ -386,6 +424,7 @@ impl Plan for Making {
                 let mut seen = lock(&self.seen);
                 let hangs = seen.hanging.contains(&call.request.number);
                 if !hangs {
+                    seen.wrote |= call.request.is_write() && call.outcome == Outcome::Ok;
                     seen.calls.push(told(call));
                 }
                 hangs

@@ -68,6 +68,7 @@ async fn an_action_that_gives_up_at_a_conflict_is_found() {
 #[tokio::test]
 async fn an_action_that_waits_for_ever_is_found() {
     let stuck = TroubleSweep::of(impatient)
+        .reading()
         .action("poller", |cloud| async move {
             while toy::read(&cloud, "a").await.is_err() {}
         })
@@ -151,6 +152,7 @@ async fn an_action_that_takes_a_conflict_for_an_answer_is_found() {
 #[tokio::test]
 async fn a_conflict_befalls_a_transactional_read_too() {
     let read = TroubleSweep::of(both_at_zero)
+        .reading()
         .action("reader", |cloud| async move {
             let get = Get::builder()
                 .table_name(cloud.names().table("counters"))
@@ -187,6 +189,42 @@ async fn an_action_that_nothing_can_befall_is_told_so() {
         .await
         .unwrap_err();
     assert!(vacuous.why.contains("nothing befell"), "{}", vacuous.why);
+}
+
+/// It pays what is not there: it is refused at its first read, and the recovery does the work.
+#[tokio::test]
+async fn an_action_that_is_refused_before_it_writes_shows_nothing() {
+    let sweep = || {
+        TroubleSweep::of(impatient)
+            .action("payer", |cloud| async move {
+                if let Ok(Some(_)) = toy::read(&cloud, "misspelt").await {
+                    let _ = toy::write(&cloud, "a", 1).await;
+                }
+            })
+            .recovery(|cloud| async move { toy::write(&cloud, "a", 1).await.unwrap() })
+    };
+    let vacuous = sweep().run().await.unwrap_err();
+    assert!(vacuous.why.contains("writes nothing"), "{}", vacuous.why);
+    sweep().reading().run().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trouble_that_was_asked_for_and_befell_nothing_is_told() {
+    let vacuous = TroubleSweep::of(impatient)
+        .action(
+            "reader",
+            |cloud| async move { toy::read(&cloud, "a").await },
+        )
+        .reading()
+        .troubles(&[Trouble::Throttled, Trouble::Conflict])
+        .run()
+        .await
+        .unwrap_err();
+    assert!(
+        vacuous.why.contains("Conflict fits none"),
+        "{}",
+        vacuous.why
+    );
 }
 
 /// Two items that must agree, changed from 0; gives the cancellation.
@@ -316,6 +354,7 @@ const OF_S3: [Trouble; 4] = [
 #[tokio::test]
 async fn each_error_of_s3_is_told_as_what_it_is() {
     let weathered = TroubleSweep::of(kept)
+        .reading()
         .action("reader", |cloud| async move { is_there(&cloud).await })
         .troubles(&OF_S3)
         .answers(|trouble, _, told| match (trouble, told) {
@@ -344,6 +383,7 @@ async fn an_action_that_takes_a_refusal_for_an_absence_is_found() {
         Trouble::AccessDenied,
     ] {
         let lie = TroubleSweep::of(kept)
+            .reading()
             .action("reader", |cloud| async move {
                 is_there(&cloud).await.unwrap_or(false)
             })
