@@ -11,7 +11,6 @@ use crate::domain::Status;
 use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
 use cloud::{CloudError, Millis, RedisConnection};
-use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -38,10 +37,11 @@ return 1";
 pub struct Publisher {
     house: AuctionHouse,
     id: String,
+    /// None at first, and after a command that failed.
     redis: Option<RedisConnection>,
     shards: BTreeMap<Shard, Place>,
-    /// When to look for new shards: at once after a shard has ended, until it has succeeded.
-    discover_at: Millis,
+    /// When this node last looked for new shards: never since a shard has ended, until a look has succeeded.
+    discovered_at: Option<Millis>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,26 +69,30 @@ impl Publisher {
             house,
             redis: None,
             shards: BTreeMap::new(),
-            discover_at: Millis::MIN,
+            discovered_at: None,
         }
     }
 
     /// Publishes what has happened since the last time, at most one page of each shard. Gives how many events.
     /// A shard that fails or hangs is read again the next time, and stops no other shard; nor does the look
-    /// for new ones, which comes after the known ones.
+    /// for new ones, which comes after the known ones. Without Redis there is nothing to do: the pass ends.
     pub async fn publish_new(&mut self) -> Result<usize, CloudError> {
         let mut failed = Vec::new();
         let now = self.house.now();
-        let discovers = self.discover_at <= now;
+        // A clock that was set back makes the wait no longer.
+        let looked = |at: Millis| (at..at + DISCOVER_EVERY).contains(&now);
+        let discovers = !self.discovered_at.is_some_and(looked);
         if discovers {
-            self.discover_at = now + DISCOVER_EVERY;
+            self.discovered_at = Some(now);
         }
         let known = self.shards.clone();
         let mut published = self.publish_all(known.clone(), &mut failed).await;
-        if discovers {
+        if discovers && self.redis.is_none() && !failed.is_empty() {
+            self.discovered_at = None;
+        } else if discovers {
             for table in SOURCES {
                 if let Err(error) = self.discover(table).await {
-                    self.discover_at = Millis::MIN;
+                    self.discovered_at = None;
                     failed.push(error);
                 }
             }
@@ -115,7 +119,12 @@ impl Publisher {
         for (shard, place) in shards {
             match self.publish_shard(&shard, place).await {
                 Ok(events) => published += events,
-                Err(error) => failed.push(error),
+                Err(error) => {
+                    failed.push(error);
+                    if self.redis.is_none() {
+                        break;
+                    }
+                }
             }
         }
         published
@@ -233,7 +242,7 @@ impl Publisher {
     /// A shard that ended has children: look for them.
     fn ended(&mut self, shard: &Shard) -> usize {
         self.shards.insert(shard.clone(), Place::Ended);
-        self.discover_at = Millis::MIN;
+        self.discovered_at = None;
         0
     }
 
@@ -261,27 +270,24 @@ impl Publisher {
         let mut take = redis::cmd("EVAL");
         take.arg(LEASE_SCRIPT).arg(1).arg(self.key("lease", shard));
         take.arg(&self.id).arg(LEASE);
-        patient(take.query_async(self.redis().await?)).await
+        self.ask(take).await
     }
 
     async fn checkpoint(&mut self, shard: &Shard) -> Result<Option<String>, CloudError> {
         let key = self.key("checkpoint", shard);
-        patient(self.redis().await?.get(key)).await
+        self.ask(redis::Cmd::get(key)).await
     }
 
     async fn keep_checkpoint(&mut self, shard: &Shard, last: &str) -> Result<(), CloudError> {
         let key = self.key("checkpoint", shard);
-        let kept = self
-            .redis()
-            .await?
-            .set_ex(key, last, CHECKPOINT_KEPT_SECONDS);
-        patient(kept).await
+        let keep = redis::Cmd::set_ex(key, last, CHECKPOINT_KEPT_SECONDS);
+        self.ask(keep).await
     }
 
     async fn publish(&mut self, event: &Event) -> Result<(), CloudError> {
         let text = serde_json::to_string(event).map_err(CloudError::corrupt)?;
         let channel = self.house.cloud.names().key(CHANNEL);
-        patient(self.redis().await?.publish(channel, text)).await
+        self.ask(redis::Cmd::publish(channel, text)).await
     }
 
     fn key(&self, what: &str, shard: &Shard) -> String {
@@ -289,11 +295,21 @@ impl Publisher {
         self.house.cloud.names().key(&key)
     }
 
-    async fn redis(&mut self) -> Result<&mut RedisConnection, CloudError> {
-        Ok(match &mut self.redis {
+    /// Asks Redis. A connection that failed is dropped, and the next command makes another: a host that is gone
+    /// without a word, and a primary that became a replica, end no connection.
+    async fn ask<T: redis::FromRedisValue>(
+        &mut self,
+        command: redis::Cmd,
+    ) -> Result<T, CloudError> {
+        let redis = match &mut self.redis {
             Some(redis) => redis,
-            none => none.insert(patient(self.house.cloud.redis()).await?),
-        })
+            none => none.insert(patient(self.house.cloud.redis_anew()).await?),
+        };
+        let answer = patient(command.query_async(redis)).await;
+        if answer.is_err() {
+            self.redis = None;
+        }
+        answer
     }
 }
 

@@ -4,15 +4,18 @@
 mod house;
 
 use auction::publisher::Publisher;
-use auction::{Layout, Offer};
+use auction::{AuctionHouse, Layout, Offer};
 use chaos::Says;
+use cloud::Clock;
 use cloud::tap::{Call, Recording, Request, Verdict};
 use house::{HOUR, House, Slow, forget, open_alone};
 use redis::AsyncCommands;
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// DynamoDB Streams says no.
 fn refused() -> Verdict {
@@ -94,6 +97,18 @@ async fn new_shards_are_looked_for_once_a_minute() {
     publisher.publish_new().await.unwrap();
     assert!(of(&recording, "DescribeStream").is_empty());
     house.house.cloud().clock().advance(Duration::from_secs(60));
+    publisher.publish_new().await.unwrap();
+    assert_eq!(of(&recording, "DescribeStream").len(), 2);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_delays_no_look_for_new_shards() {
+    let (house, mut publisher) = published_house().await;
+    let Clock::Manual(hands) = house.house.cloud().clock() else {
+        unreachable!("a test's clock is turned by hand");
+    };
+    hands.fetch_sub(HOUR.as_millis() as i64, Ordering::SeqCst);
+    let recording = house.house.cloud().tap().record();
     publisher.publish_new().await.unwrap();
     assert_eq!(of(&recording, "DescribeStream").len(), 2);
 }
@@ -254,4 +269,93 @@ async fn a_lease_that_is_forgotten_with_its_checkpoint_costs_repetitions_and_no_
     let mut second = Publisher::start(house.house.clone());
     assert_eq!(second.publish_new().await.unwrap(), 3);
     assert_eq!(first.publish_new().await.unwrap(), 0);
+}
+
+/// What the connections that were made before a failover speak with.
+#[derive(Clone, Copy, PartialEq)]
+enum OldPrimary {
+    /// A host that is gone without a word.
+    Silent,
+    Replica,
+}
+
+/// The address of a Redis that fails over when the flag is set. The connections made after that are served.
+async fn fails_over(old_primary: OldPrimary) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let failed_over = Arc::new(AtomicBool::new(false));
+    let fails_over = failed_over.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let failed_over = failed_over.clone();
+            let is_new = failed_over.load(Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut asked = vec![0; 4_096];
+                loop {
+                    let length = connection.read(&mut asked).await.unwrap_or(0);
+                    let text = String::from_utf8_lossy(&asked[..length]);
+                    let says = |word| text.contains(&format!("\r\n{word}\r\n"));
+                    let old = !is_new && failed_over.load(Ordering::SeqCst);
+                    let answer = match old_primary {
+                        _ if length == 0 => return,
+                        OldPrimary::Silent if old => continue,
+                        OldPrimary::Replica if old && (says("EVAL") || says("SETEX")) => {
+                            "-READONLY You can't write against a read only replica.\r\n".into()
+                        }
+                        _ if says("EVAL") || says("PUBLISH") => ":1\r\n".into(),
+                        _ if says("GET") => "$-1\r\n".into(),
+                        _ => "+OK\r\n".repeat(text.matches('*').count()),
+                    };
+                    connection.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    (url, fails_over)
+}
+
+async fn is_published_after_a_failover(old_primary: OldPrimary) {
+    let house = open_alone(Layout::OneItem).await;
+    let (redis, fails_over) = fails_over(old_primary).await;
+    let cloud = house.house.cloud().with_redis_at(&redis);
+    let mut publisher = Publisher::start(AuctionHouse::new(cloud, Layout::OneItem));
+    bids(&house, [1]).await;
+    assert_eq!(publisher.publish_new().await.unwrap(), 1);
+    fails_over.store(true, Ordering::SeqCst);
+    bids(&house, [2]).await;
+    publisher.publish_new().await.unwrap_err();
+    assert_eq!(publisher.publish_new().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_publisher_whose_redis_falls_silent_connects_anew() {
+    is_published_after_a_failover(OldPrimary::Silent).await;
+}
+
+#[tokio::test]
+async fn a_publisher_whose_redis_became_a_replica_connects_anew() {
+    is_published_after_a_failover(OldPrimary::Replica).await;
+}
+
+/// Two shards, and a look for new ones that is due.
+#[tokio::test]
+async fn a_pass_ends_at_the_first_command_that_redis_does_not_answer() {
+    let (house, mut publisher) = published_house().await;
+    house.house.cloud().clock().advance(Duration::from_secs(60));
+    let tap = house.house.cloud().tap();
+    let away = tap.install(Arc::new(Says(|request: &Request| {
+        match request.operation.as_str() {
+            "EVAL" => refused(),
+            _ => Verdict::Pass,
+        }
+    })));
+    let recording = tap.record();
+    publisher.publish_new().await.unwrap_err();
+    let calls = recording.take().into_iter();
+    let asked: Vec<_> = calls.map(|call| call.request.operation).collect();
+    assert_eq!(asked, ["EVAL"]);
+    // What the pass left out, the next one does.
+    drop(away);
+    publisher.publish_new().await.unwrap();
+    assert_eq!(of(&recording, "DescribeStream").len(), 2);
 }
