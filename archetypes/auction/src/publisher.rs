@@ -9,6 +9,7 @@ use crate::AuctionHouse;
 use crate::broadcast::{CHANNEL, Event, PATIENCE, in_time, patient};
 use crate::domain::Status;
 use aws_sdk_dynamodbstreams::error::ProvideErrorMetadata;
+use aws_sdk_dynamodbstreams::operation::get_records::GetRecordsOutput;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record, ShardIteratorType};
 use cloud::{CloudError, Millis, RedisConnection};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,11 @@ local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1";
+
+/// Gives up a shard that is still ours. A plain DEL would end the lease of the next holder.
+const GIVE_UP_SCRIPT: &str = "
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])";
 
 /// Follows the streams and publishes the new events of the shards that it holds.
 pub struct Publisher {
@@ -57,6 +63,10 @@ enum Place {
     /// At the checkpoint.
     Unknown,
     At(String),
+    /// At the checkpoint, after a read that failed.
+    Failed,
+    /// Given up then, after two in a row: another node may be able to read it.
+    GivenUp(Millis),
     Ended,
 }
 
@@ -172,8 +182,11 @@ impl Publisher {
     /// Publishes a page of a shard that this node holds, or as much of it as there is time for: a checkpoint says
     /// how far it got, and the next pass goes on there.
     async fn publish_shard(&mut self, shard: &Shard, place: Place) -> Result<usize, CloudError> {
-        if matches!(place, Place::Ended) {
-            return Ok(0);
+        let now = self.house.now();
+        match place {
+            Place::Ended => return Ok(0),
+            Place::GivenUp(at) if (at..at + LEASE).contains(&now) => return Ok(0),
+            _ => {}
         }
         let begun = Instant::now();
         if !self.holds(shard).await? {
@@ -181,27 +194,19 @@ impl Publisher {
             self.shards.insert(shard.clone(), Place::Unknown);
             return Ok(0);
         }
-        let iterator = match place {
-            Place::At(iterator) => Some(iterator),
-            _ => self.iterator(shard).await?,
-        };
-        let Some(iterator) = iterator else {
-            return Ok(self.ended(shard));
-        };
-        let records = self.house.cloud.streams().get_records();
-        let page = match in_time(records.shard_iterator(iterator).send()).await? {
-            Ok(page) => page,
-            // An iterator lives for a quarter of an hour.
-            Err(error)
-                if matches!(
-                    error.code(),
-                    Some("ExpiredIteratorException" | "TrimmedDataAccessException")
-                ) =>
-            {
-                self.shards.insert(shard.clone(), Place::Unknown);
-                return Ok(0);
+        let failed_before = matches!(place, Place::Failed);
+        let page = match self.read(shard, place).await {
+            Ok(Some(page)) => page,
+            Ok(None) => return Ok(0),
+            Err(error) if self.redis.is_none() => return Err(error),
+            Err(error) => {
+                let failed = match failed_before {
+                    true => self.give_up(shard).await,
+                    false => Place::Failed,
+                };
+                self.shards.insert(shard.clone(), failed);
+                return Err(error);
             }
-            Err(error) => return Err(error.into()),
         };
         // Until the whole page is said, the checkpoint knows the place.
         self.shards.insert(shard.clone(), Place::Unknown);
@@ -231,19 +236,56 @@ impl Publisher {
             (None, Some(next)) if whole => {
                 self.shards.insert(shard.clone(), Place::At(next));
             }
-            (None, None) if whole => {
-                self.ended(shard);
-            }
+            (None, None) if whole => self.ended(shard),
             (None, _) => {}
         }
         Ok(published)
     }
 
+    /// The next page of a shard, if there is one.
+    async fn read(
+        &mut self,
+        shard: &Shard,
+        place: Place,
+    ) -> Result<Option<GetRecordsOutput>, CloudError> {
+        let iterator = match place {
+            Place::At(iterator) => Some(iterator),
+            _ => self.iterator(shard).await?,
+        };
+        let Some(iterator) = iterator else {
+            self.ended(shard);
+            return Ok(None);
+        };
+        let records = self.house.cloud.streams().get_records();
+        match in_time(records.shard_iterator(iterator).send()).await? {
+            Ok(page) => Ok(Some(page)),
+            // An iterator lives for a quarter of an hour.
+            Err(error)
+                if matches!(
+                    error.code(),
+                    Some("ExpiredIteratorException" | "TrimmedDataAccessException")
+                ) =>
+            {
+                self.shards.insert(shard.clone(), Place::Unknown);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets another node have a shard that this one cannot read. If Redis does not hear it, the lease ends by itself.
+    async fn give_up(&mut self, shard: &Shard) -> Place {
+        let mut give_up = redis::cmd("EVAL");
+        give_up.arg(GIVE_UP_SCRIPT).arg(1);
+        give_up.arg(self.key("lease", shard)).arg(&self.id);
+        let _: Result<i64, CloudError> = self.ask(give_up).await;
+        Place::GivenUp(self.house.now())
+    }
+
     /// A shard that ended has children: look for them.
-    fn ended(&mut self, shard: &Shard) -> usize {
+    fn ended(&mut self, shard: &Shard) {
         self.shards.insert(shard.clone(), Place::Ended);
         self.discovered_at = None;
-        0
     }
 
     /// An iterator after the checkpoint, or at the oldest record that DynamoDB still has.

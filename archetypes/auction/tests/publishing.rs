@@ -6,8 +6,9 @@ mod house;
 use auction::publisher::Publisher;
 use auction::{AuctionHouse, Layout, Offer};
 use chaos::Says;
-use cloud::Clock;
-use cloud::tap::{Call, Recording, Request, Verdict};
+use cloud::tap::{Call, Installed, Plan, Recording, Request, Verdict};
+use cloud::{Clock, as_actor};
+use futures::future::BoxFuture;
 use house::{HOUR, House, Slow, forget, open_alone};
 use redis::AsyncCommands;
 use serde_json::json;
@@ -179,6 +180,78 @@ async fn a_page_that_fails_goes_on_where_it_failed() {
     publisher.publish_new().await.unwrap_err();
     drop(failing);
     assert_eq!(publisher.publish_new().await.unwrap(), 11);
+}
+
+/// The way from one node to DynamoDB Streams is broken; its way to Redis is not.
+fn sick(house: &House) -> Installed {
+    let sick = Says(|request: &Request| match request.operation.as_str() {
+        "GetRecords" if &*request.actor == "sick" => refused(),
+        _ => Verdict::Pass,
+    });
+    house.house.cloud().tap().install(Arc::new(sick))
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_read_a_shard_leaves_it_to_another() {
+    let house = open_alone(Layout::OneItem).await;
+    let sickness = sick(&house);
+    let mut sick = Publisher::start(house.house.clone());
+    let mut well = Publisher::start(house.house.clone());
+    bids(&house, [1]).await;
+    for _ in 0..2 {
+        as_actor("sick", sick.publish_new()).await.unwrap_err();
+    }
+    assert_eq!(well.publish_new().await.unwrap(), 1);
+    // If there were no other node, the first one would try again after a lease.
+    drop(sickness);
+    forget(&house, "lease").await;
+    bids(&house, [2]).await;
+    assert_eq!(as_actor("sick", sick.publish_new()).await.unwrap(), 0);
+    house.house.cloud().clock().advance(Duration::from_secs(5));
+    assert_eq!(as_actor("sick", sick.publish_new()).await.unwrap(), 1);
+}
+
+/// While the read is on its way to fail, the lease ends and another node takes the shard.
+struct Overtaken {
+    house: House,
+    by: Arc<tokio::sync::Mutex<Publisher>>,
+}
+
+impl Plan for Overtaken {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            if request.operation != "GetRecords" || &*request.actor != "sick" {
+                return Verdict::Pass;
+            }
+            forget(&self.house, "lease").await;
+            let mut by = self.by.lock().await;
+            as_actor("well", by.publish_new()).await.unwrap();
+            refused()
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_node_gives_up_no_lease_but_its_own() {
+    let house = open_alone(Layout::OneItem).await;
+    let mut publisher = Publisher::start(house.house.clone());
+    let sickness = sick(&house);
+    as_actor("sick", publisher.publish_new()).await.unwrap_err();
+    drop(sickness);
+    let well = Publisher::start(house.house.clone());
+    let well = Arc::new(tokio::sync::Mutex::new(well));
+    let tap = house.house.cloud().tap().clone();
+    let overtaken = Arc::new(Overtaken {
+        house,
+        by: well.clone(),
+    });
+    let _overtaken = tap.install(overtaken.clone());
+    as_actor("sick", publisher.publish_new()).await.unwrap_err();
+    let house = &overtaken.house;
+    house.late.close_auction(&house.id).await.unwrap();
+    let mut third = Publisher::start(house.house.clone());
+    assert_eq!(third.publish_new().await.unwrap(), 0);
+    assert_eq!(well.lock().await.publish_new().await.unwrap(), 1);
 }
 
 #[tokio::test]
