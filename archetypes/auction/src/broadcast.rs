@@ -331,7 +331,7 @@ async fn feed(
             biased;
             () = tokio::time::sleep_until(look_at) => {
                 for_all |= !known.borrow().is_behind();
-                match look(&house, &auction_id, &known, for_all).await {
+                match patient(look(&house, &auction_id, &known, for_all)).await {
                     Ok(there_is) => {
                         (failures, for_all) = (0, false);
                         // Beyond that, Redis spoke of another life of this auction.

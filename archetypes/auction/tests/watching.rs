@@ -7,8 +7,8 @@ use auction::broadcast::{Event, Hub};
 use auction::{AuctionHouse, BidOutcome, Layout, Offer};
 use chaos::Says;
 use cloud::item::s;
-use cloud::tap::{Call, Recording, Request, Service, Verdict};
-use futures::future::join_all;
+use cloud::tap::{Call, Plan, Recording, Request, Service, Verdict};
+use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use house::{HOUR, House, open};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 type Watcher = BoxStream<'static, u64>;
 
@@ -431,6 +432,33 @@ async fn a_subscription_that_falls_silent_is_made_again() {
         let heard = tokio::time::timeout(Duration::from_secs(10), watcher.next()).await;
         assert_eq!(heard.unwrap(), Some(n as u64));
     }
+}
+
+/// The tables accept a call and do not answer. It says when one hangs.
+#[derive(Default)]
+struct Hangs(Notify);
+
+impl Plan for Hangs {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            if request.service == Service::DynamoDb {
+                self.0.notify_one();
+                let () = std::future::pending().await;
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+/// A silence is looked into. A call to the tables hangs for a quarter of a minute, its sendings together.
+#[tokio::test]
+async fn what_redis_says_is_heard_while_the_tables_hang() {
+    let (house, _hub, _recording, mut watchers) = fifty(Duration::from_millis(500)).await;
+    let hangs = Arc::new(Hangs::default());
+    let _hangs = house.house.cloud().tap().install(hangs.clone());
+    hangs.0.notified().await;
+    say(&house, 2).await;
+    assert_eq!(next_of_all(&mut watchers).await, [2; 50]);
 }
 
 /// Whoever begins further back than the feed remembers reads those pages alone, and nothing else.
