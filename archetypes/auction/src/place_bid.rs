@@ -273,21 +273,30 @@ impl AuctionHouse {
     /// Keeps a rejected bid for audit. It was right when it was decided: a price never falls, a
     /// closed auction never reopens, and an end is compared with a time before it was read.
     pub(crate) async fn keep_rejected(&self, row: &BidState) -> Result<BidOutcome, AuctionError> {
-        let written = self
-            .dynamodb()
-            .put_item()
-            .table_name(self.table("bids"))
-            .set_item(Some(to_item(row)?))
-            .condition_expression(BID_GUARD)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await
-            .guarded();
-        match written {
-            Ok(Guard::Passed(_)) => Ok(row.outcome()?),
-            Ok(Guard::Failed(old)) => first_outcome(row, &from_item(&old.unwrap_or_default())?),
-            Err(fault) => self.ask(row, fault).await,
+        for attempt in 0..ATTEMPTS {
+            let written = self
+                .dynamodb()
+                .put_item()
+                .table_name(self.table("bids"))
+                .set_item(Some(to_item(row)?))
+                .condition_expression(BID_GUARD)
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                )
+                .send()
+                .await
+                .guarded();
+            match written {
+                Ok(Guard::Passed(_)) => return Ok(row.outcome()?),
+                Ok(Guard::Failed(old)) => {
+                    return first_outcome(row, &from_item(&old.unwrap_or_default())?);
+                }
+                // A transaction has the row: the same bid, sent at the same time.
+                Err(CloudError::Conflict(_)) => pause(attempt).await,
+                Err(fault) => return self.ask(row, fault).await,
+            }
         }
+        Err(AuctionError::Contended)
     }
 }
 

@@ -23,7 +23,9 @@ on_both_layouts!(
     a_late_copy_of_any_write_changes_nothing,
     a_late_copy_of_a_purchase_changes_nothing,
     a_bid_meets_every_trouble_and_is_placed_once,
+    a_rejected_bid_meets_every_trouble_and_is_kept_once,
     a_purchase_meets_every_trouble_and_is_made_once,
+    a_refused_purchase_meets_every_trouble_and_is_kept_once,
     a_closing_meets_every_trouble_and_has_one_winner,
     a_create_meets_every_trouble_and_is_made_once,
     every_mix_of_conflict_and_failed_condition_gives_the_right_answer,
@@ -141,6 +143,50 @@ async fn a_bid_meets_every_trouble_and_is_placed_once(layout: Layout) {
                 several => Err(format!("{several} bids")),
             }
         })
+        .run()
+        .await
+        .unwrap();
+}
+
+/// A house where Alice leads, so that a low bid is rejected and a purchase refused.
+async fn led(layout: Layout) -> House {
+    let house = open_with(layout, for_sale).await;
+    house.place("alice", Offer::Exactly(120_00)).await;
+    impatient(house)
+}
+
+/// Alice's bid counts, and the rejected one is kept.
+async fn one_of_each(house: Arc<House>) -> Result<(), String> {
+    let bids = house.invariants().await?.bids;
+    match (bids.len(), house.history().await.len()) {
+        (2, 1) => Ok(()),
+        counts => Err(format!("bids and accepted bids: {counts:?}")),
+    }
+}
+
+async fn a_rejected_bid_meets_every_trouble_and_is_kept_once(layout: Layout) {
+    let bid = |house: Arc<House>| async move {
+        let low = house.bid("bob", Offer::Exactly(110_00));
+        house.house.place_bid(&low).await
+    };
+    TroubleSweep::of(move || led(layout))
+        .action("bob", bid)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { bid(house).await.unwrap() })
+        .check(one_of_each)
+        .run()
+        .await
+        .unwrap();
+}
+
+async fn a_refused_purchase_meets_every_trouble_and_is_kept_once(layout: Layout) {
+    let buy =
+        |house: Arc<House>| async move { house.house.buy_now(&house.id, "purchase", "bob").await };
+    TroubleSweep::of(move || led(layout))
+        .action("bob", buy)
+        .answers(|trouble, _, told| is_told(trouble, told))
+        .recovery(move |house| async move { buy(house).await.unwrap() })
+        .check(one_of_each)
         .run()
         .await
         .unwrap();
