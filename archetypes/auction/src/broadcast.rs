@@ -61,11 +61,32 @@ pub(crate) const CHANNEL: &str = "events";
 /// How many events are read at once.
 const PAGE: u64 = 100;
 
-/// How many events a feed remembers, for watchers that come late or are slow.
-const REMEMBERED: usize = 256;
+/// How many events a feed holds that came before the one that they follow.
+const HELD: usize = 256;
+
+/// How many events a feed remembers, for watchers that come late or are slow. The pages around a full hold, and
+/// it, come at once.
+const REMEMBERED: usize = HELD + 2 * PAGE as usize;
 
 /// How long a reader waits before it asks the index again for a bid that it does not show yet.
 const INDEX_LAG: Duration = Duration::from_millis(50);
+
+/// The longest waits of a feed (0.8 s) and of a watcher that reads alone (12.8 s): what the feed has read, the index
+/// shows to others soon.
+const FEEDS_LAG: u32 = 4;
+const WATCHERS_LAG: u32 = 8;
+
+/// After so many looks in vain a gap is no lag: a row of the history may be gone.
+const GAP_STAYS: u32 = 10;
+
+/// How long to wait after so many looks in vain: 0.05 s, 0.1 s, …
+fn index_lag(auction_id: &str, last: u64, in_vain: u32, longest: u32) -> Duration {
+    if in_vain == GAP_STAYS {
+        let next = last + 1;
+        eprintln!("following {auction_id}: the history does not show event {next}");
+    }
+    INDEX_LAG * (1 << in_vain.min(longest))
+}
 
 /// How long one call on the way of an event may take. It only carries events, so nothing waits longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -137,7 +158,7 @@ impl Hub {
             if known.wait_for(Known::has_begun).await.is_err() {
                 return;
             }
-            let mut last = after;
+            let (mut last, mut in_vain) = (after, 0);
             // Beyond what there is, or the feed is behind: the table tells which.
             if last > known.borrow().goal {
                 last = last.min(house.last_event(&feed.auction_id).await?);
@@ -160,7 +181,10 @@ impl Hub {
                     }
                 };
                 if news.is_empty() {
-                    tokio::time::sleep(INDEX_LAG).await;
+                    tokio::time::sleep(index_lag(&feed.auction_id, last, in_vain, WATCHERS_LAG)).await;
+                    in_vain += 1;
+                } else {
+                    in_vain = 0;
                 }
                 for event in news {
                     last = event.sequence;
@@ -321,7 +345,7 @@ async fn feed(
 ) {
     // Events that came before the one that they follow.
     let mut held = BTreeMap::new();
-    let (mut failures, mut fruitless) = (0, 0);
+    let (mut failures, mut in_vain) = (0, 0);
     let mut look_at = Instant::now();
     // Whether the next look asks for all that there is then.
     let mut for_all = true;
@@ -338,11 +362,11 @@ async fn feed(
                         held.split_off(&(there_is + 1));
                         let found = known.borrow().last - last;
                         let behind = known.borrow().is_behind();
-                        fruitless = if behind && found == 0 { fruitless + 1 } else { 0 };
+                        in_vain = if behind && found == 0 { in_vain + 1 } else { 0 };
                         look_at = Instant::now() + match found {
                             _ if !behind => believes_silence,
                             PAGE.. => Duration::ZERO,
-                            _ => INDEX_LAG * (1 << fruitless.min(4)),
+                            _ => index_lag(&auction_id, last, in_vain, FEEDS_LAG),
                         };
                     }
                     Err(error) => {
@@ -359,7 +383,7 @@ async fn feed(
                     continue;
                 }
                 Ok(Heard::Event(event)) if event.status == Status::Open => {
-                    if held.len() < REMEMBERED {
+                    if held.len() < HELD {
                         held.insert(event.sequence, event);
                     }
                 }

@@ -11,9 +11,9 @@ use cloud::tap::{Call, Plan, Recording, Request, Service, Verdict};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use house::{HOUR, House, open};
+use house::{HOUR, House, open, plain};
 use serde_json::json;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,13 +50,8 @@ async fn accepted(house: &House, n: i64) {
     );
 }
 
-/// Fifty watchers that have seen the first bid.
-async fn fifty(believes_silence: Duration) -> (House, Hub, Recording, Vec<Watcher>) {
-    let house = open(Layout::OneItem).await;
-    accepted(&house, 1).await;
-    let recording = house.house.cloud().tap().record();
-    let hub = Hub::start(house.house.clone()).believing_silence(believes_silence);
-    // A subscription makes every feed look. This one is made before there are feeds.
+/// Waits until the hub listens. A subscription makes every feed look: this one is made before there are feeds.
+async fn subscribed(house: &House) {
     let mut redis = house.house.cloud().redis().await.unwrap();
     let channel = house.house.cloud().names().key("events");
     let mut listening = 0;
@@ -64,6 +59,15 @@ async fn fifty(believes_silence: Duration) -> (House, Hub, Recording, Vec<Watche
         let said = redis::AsyncCommands::publish(&mut redis, &channel, "");
         listening = said.await.unwrap();
     }
+}
+
+/// Fifty watchers that have seen the first bid.
+async fn fifty(believes_silence: Duration) -> (House, Hub, Recording, Vec<Watcher>) {
+    let house = open(Layout::OneItem).await;
+    accepted(&house, 1).await;
+    let recording = house.house.cloud().tap().record();
+    let hub = Hub::start(house.house.clone()).believing_silence(believes_silence);
+    subscribed(&house).await;
     let mut watchers: Vec<_> = (0..50).map(|_| watcher(&hub, &house, 0)).collect();
     assert_eq!(next_of_all(&mut watchers).await, [1; 50]);
     (house, hub, recording, watchers)
@@ -483,6 +487,100 @@ async fn a_watcher_that_begins_far_back_reads_a_query_for_each_hundred_events() 
     assert!(of("Query") <= 50 * 4 + 2, "{} queries", of("Query"));
 }
 
+/// A page of the tables and a full hold come at once. The feed remembers both.
+#[tokio::test]
+async fn a_gap_with_many_held_events_costs_the_reads_of_one() {
+    let house = open(Layout::OneItem).await;
+    for n in 1..=356 {
+        accepted(&house, n).await;
+    }
+    // The feed begins before the auction is there, and then the index lags.
+    let (young, lags) = (AtomicBool::new(true), Arc::new(AtomicBool::new(true)));
+    let lagging = lags.clone();
+    let plan = Says(move |request: &Request| {
+        let body = match request.operation.as_str() {
+            "GetItem" if young.swap(false, SeqCst) => json!({}),
+            "Query" if lagging.load(SeqCst) => json!({"Items": [], "Count": 0, "ScannedCount": 0}),
+            _ => return Verdict::Pass,
+        };
+        Verdict::Answer { status: 200, body }
+    });
+    let tap = house.house.cloud().tap();
+    let _plan = tap.install(Arc::new(plan));
+    let hub = Hub::start(house.house.clone()).believing_silence(HOUR);
+    subscribed(&house).await;
+    let watchers: Vec<_> = (0..50).map(|_| watcher(&hub, &house, 0)).collect();
+    hub.last_known(&house.id).await.unwrap();
+    // What the feed of another auction hears last, this one has heard before.
+    let other = house.house.create_auction(plain(house.house.cloud()));
+    let other = House {
+        id: other.await.unwrap().auction_id,
+        house: house.house.clone(),
+        late: house.late.clone(),
+        layout: house.layout,
+    };
+    let mut others = watcher(&hub, &other, 0);
+    hub.last_known(&other.id).await.unwrap();
+    for n in 101..=356 {
+        say(&house, n).await;
+    }
+    say(&other, 1).await;
+    assert_eq!(others.next().await, Some(1));
+    let recording = tap.record();
+    lags.store(false, SeqCst);
+    let all = join_all(
+        watchers
+            .into_iter()
+            .map(|it| it.take(356).collect::<Vec<_>>()),
+    );
+    let all = tokio::time::timeout(Duration::from_secs(20), all).await;
+    for seen in all.unwrap() {
+        assert!(seen.into_iter().eq(1..=356));
+    }
+    let reads = reads(&recording);
+    assert!((1..=10).contains(&reads), "{reads} reads");
+}
+
+async fn delete_bid(house: &House, n: usize) {
+    let bid = house.history().await.remove(n - 1);
+    let cloud = house.house.cloud();
+    let delete = cloud.dynamodb().delete_item();
+    let delete = delete.table_name(cloud.names().table("bids"));
+    let delete = delete.key("bid_id", s(&bid.bid_id));
+    delete.key("auction_id", s(&house.id)).send().await.unwrap();
+}
+
+/// A row of the history is gone for good: the tables were restored to different seconds, say.
+#[tokio::test]
+async fn a_gap_that_never_closes_is_asked_for_less_and_less() {
+    let house = open(Layout::OneItem).await;
+    for n in 1..=103 {
+        accepted(&house, n).await;
+    }
+    delete_bid(&house, 2).await;
+    // The feed begins a page before the end, behind the gap. The watcher reads the history alone.
+    let hub = Hub::start(house.house.clone()).believing_silence(HOUR);
+    let mut watcher = watcher(&hub, &house, 0);
+    assert_eq!(watcher.next().await, Some(1));
+    let (asks, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let plan = Says(move |request: &Request| {
+        let after = &request.body["ExpressionAttributeValues"][":after"]["N"];
+        if after == "1" {
+            let _ = asks.send(());
+        }
+        Verdict::Pass
+    });
+    let _plan = house.house.cloud().tap().install(Arc::new(plan));
+    let began = Instant::now();
+    let watching = tokio::spawn(async move { watcher.next().await });
+    for _ in 0..6 {
+        asked.recv().await.unwrap();
+    }
+    // 50, 100, 200, 400 and 800 ms lie between them.
+    assert!(began.elapsed() > Duration::from_millis(1_500));
+    watching.abort();
+}
+
 /// The index shows the third bid before the second.
 #[tokio::test]
 async fn a_page_of_history_ends_before_a_gap() {
@@ -490,12 +588,7 @@ async fn a_page_of_history_ends_before_a_gap() {
     for n in 1..=3 {
         accepted(&house, n).await;
     }
-    let second = house.history().await.remove(1);
-    let cloud = house.house.cloud();
-    let delete = cloud.dynamodb().delete_item();
-    let delete = delete.table_name(cloud.names().table("bids"));
-    let delete = delete.key("bid_id", s(&second.bid_id));
-    delete.key("auction_id", s(&house.id)).send().await.unwrap();
+    delete_bid(&house, 2).await;
     let page = house.house.history_page(&house.id, 0, 10).await.unwrap();
     let shown: Vec<_> = page.iter().map(|bid| bid.sequence.unwrap()).collect();
     assert_eq!(shown, [1]);
