@@ -3,7 +3,8 @@
 //! Every node runs one. A lease in Redis gives each shard to one of them, and a checkpoint beside it
 //! says where the next holder goes on. Delivery is at least once: a publisher that dies between PUBLISH
 //! and checkpoint leaves its successor to publish the same events, and feeds drop the copies. A Redis
-//! that forgets lease and checkpoint costs repetitions too, and no event.
+//! that forgets lease and checkpoint costs repetitions too, and no event; but the next holder reads all that
+//! the shard still has before it comes to what is new.
 
 use crate::AuctionHouse;
 use crate::broadcast::{CHANNEL, Event, PATIENCE, in_time, patient};
@@ -23,6 +24,10 @@ const DISCOVER_EVERY: Millis = 60_000;
 
 /// How long a node keeps a shard after its last look. A page that takes longer may be published twice.
 const LEASE: Millis = 5_000;
+
+/// How long an event is news. After six silences every feed has read it in the tables, and a publisher that
+/// begins far back is sooner at what is new. A node whose clock is further ahead publishes nothing.
+const NEWS: Millis = 60_000;
 
 /// A checkpoint outlives its shard's records, which DynamoDB keeps for a day.
 const CHECKPOINT_KEPT_SECONDS: u64 = 2 * 24 * 3_600;
@@ -213,7 +218,7 @@ impl Publisher {
         let (mut published, mut last, mut failed) = (0, None, None);
         let mut records = page.records().iter();
         for record in records.by_ref() {
-            if let Some(event) = event(record) {
+            if let Some(event) = event(record).filter(|_| is_news(record, now)) {
                 if let Err(error) = self.publish(&event).await {
                     failed = Some(error);
                     break;
@@ -353,6 +358,13 @@ impl Publisher {
         }
         answer
     }
+}
+
+fn is_news(record: &Record, now: Millis) -> bool {
+    let change = record.dynamodb.as_ref();
+    let made = change.and_then(|change| change.approximate_creation_date_time.as_ref());
+    let made = made.and_then(|made| made.to_millis().ok());
+    made.is_none_or(|made| made > now - NEWS)
 }
 
 /// What a stream record means to subscribers, if anything.

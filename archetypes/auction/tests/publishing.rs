@@ -6,12 +6,12 @@ mod house;
 use auction::publisher::Publisher;
 use auction::{AuctionHouse, Layout, Offer};
 use chaos::Says;
-use cloud::tap::{Call, Installed, Plan, Recording, Request, Verdict};
-use cloud::{Clock, as_actor};
+use cloud::tap::{Amend, Call, Installed, Plan, Recording, Request, Verdict};
+use cloud::{Clock, Millis, as_actor};
 use futures::future::BoxFuture;
 use house::{HOUR, House, Slow, forget, open_alone};
 use redis::AsyncCommands;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -342,6 +342,54 @@ async fn a_lease_that_is_forgotten_with_its_checkpoint_costs_repetitions_and_no_
     let mut second = Publisher::start(house.house.clone());
     assert_eq!(second.publish_new().await.unwrap(), 3);
     assert_eq!(first.publish_new().await.unwrap(), 0);
+}
+
+/// Every record up to the 150th bid is two minutes old.
+struct Aged {
+    now: Millis,
+}
+
+impl Plan for Aged {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let old = (self.now / 1_000) - 120;
+        let age = move |answer: &Value| {
+            let mut answer = answer.clone();
+            for record in answer["Records"].as_array_mut()? {
+                let change = &mut record["dynamodb"];
+                let place = change["NewImage"]["bid_sequence"]["N"].as_str();
+                if place?.parse::<u64>().ok()? <= 150 {
+                    change["ApproximateCreationDateTime"] = json!(old);
+                }
+            }
+            Some(answer)
+        };
+        Box::pin(async move {
+            match request.operation.as_str() {
+                "GetRecords" => Verdict::Amend(Amend(Arc::new(age))),
+                _ => Verdict::Pass,
+            }
+        })
+    }
+}
+
+/// The feeds have read in the tables what is older than a few of their silences.
+#[tokio::test]
+async fn a_new_bid_is_heard_soon_after_redis_forgot_the_checkpoints() {
+    let (house, mut first) = published_house().await;
+    bids(&house, 1..=150).await;
+    assert_eq!(first.publish_new().await.unwrap(), 150);
+    forget(&house, "lease").await;
+    forget(&house, "checkpoint").await;
+    bids(&house, [151]).await;
+    let tap = house.house.cloud().tap();
+    let now = house.house.cloud().now();
+    let _aged = tap.install(Arc::new(Aged { now }));
+    let recording = tap.record();
+    let mut second = Publisher::start(house.house.clone());
+    assert_eq!(second.publish_new().await.unwrap(), 1);
+    assert_eq!(of(&recording, "PUBLISH").len(), 1);
+    // The checkpoint is behind all of them.
+    assert_eq!(second.publish_new().await.unwrap(), 0);
 }
 
 /// What the connections that were made before a failover speak with.
