@@ -27,6 +27,10 @@ const STOP: &str = "SET #status = :to, schedule_version = :version, change_id = 
 const GO_ON: &str = "SET #status = :to, schedule_version = :version, change_id = :change, \
      change_kind = :kind, anchor = :anchor, #schedule = :schedule, next_fire_time = :next \
      REMOVE waiting_execution";
+/// And the one place, from a run that was handed it and has not begun: the plan puts another one at its time. Left
+/// with it, that one might end without a start, and keep the place for ever. That it has not begun, the guard of
+/// [`materialize`](crate::materialize) says.
+const TAKEN_BACK: &str = ", running_execution";
 
 /// The one run of a job that fires once has not begun. Between reading that and writing, it may.
 const NOT_BEGUN: &str = "attempt = :none AND #status IN (:pending, :enqueued)";
@@ -150,7 +154,10 @@ impl Scheduler {
         let plan = match job.next_fire_time {
             None => plan.update_expression(STOP),
             Some(next) => plan
-                .update_expression(GO_ON)
+                .update_expression(match job.running_execution == seen.running_execution {
+                    true => GO_ON.to_owned(),
+                    false => format!("{GO_ON}{TAKEN_BACK}"),
+                })
                 .expression_attribute_values(":next", n(next)),
         };
         let part = TransactWriteItem::builder;
@@ -295,6 +302,12 @@ fn planned(
         let later = job.schedule.next_after(job.anchor, taken);
         job.next_fire_time = Some(later.ok_or(SchedulerError::AlreadyRan)?);
     }
+    let next = job
+        .next_fire_time
+        .map(|fire| execution_id(fire, &job.job_id));
+    job.running_execution = job
+        .running_execution
+        .filter(|holder| Some(holder) != next.as_ref());
     Ok(Some(job))
 }
 

@@ -104,6 +104,12 @@ impl Scheduler {
                 Some(taken) => job.schedule.next_after(job.anchor, taken),
                 None => next,
             };
+            // The one that has the place, handed over under an older plan: another in its stead would have it unbegun.
+            let holder = next.map(|next| self::execution_id(next, &job.job_id));
+            if holder.is_some() && holder == job.running_execution {
+                taken = next;
+                continue;
+            }
             let committed = self
                 .commit_dispatch(&job, &execution, (runs, next), now, &dispatch)
                 .await;

@@ -129,6 +129,77 @@ async fn after_a_change_of_plan_nobody_waits_whom_the_plan_no_longer_has() {
     desk.office.invariants("job").await.unwrap();
 }
 
+/// One runs, and the next one waits for its turn.
+async fn one_waits(misfire: Misfire) -> (Desk, Run) {
+    let mut desk = desk(NewJob {
+        overlap: Overlap::QueueOne,
+        misfire,
+        ..every("job", HOUR)
+    })
+    .await;
+    let run = desk.claim("one").await;
+    desk.office.advance(HOUR);
+    desk.office.scan().await;
+    desk.second = desk.office.receive().await;
+    assert_eq!(desk.try_claim("other", true).await, "waits");
+    (desk, run)
+}
+
+/// The place was handed to one that has not begun. The plan puts another one at its time, which is skipped as
+/// missed, or called off by a pause, before it begins: the place is free.
+#[tokio::test]
+async fn a_place_is_given_back_though_its_holder_is_planned_anew() {
+    for misfire in [Misfire::SkipMissed, Misfire::RunAll] {
+        let (desk, run) = one_waits(misfire).await;
+        let office = &desk.office;
+        office.advance(2 * MINUTE);
+        let scheduler = office.scheduler.clone().keeping_the_queue_at(0);
+        assert_eq!(scheduler.complete(&run).await.unwrap(), Finish::Done);
+        let change = async |change, id| scheduler.change_job("acme/job", &change, id).await;
+        let at = cloud::TEST_EPOCH + 2 * HOUR;
+        let same = Change::Reschedule(Schedule::Once { at });
+        change(same, "a").await.unwrap();
+        office.invariants("job").await.unwrap();
+        if misfire == Misfire::RunAll {
+            change(Change::Pause, "b").await.unwrap();
+        }
+        office.scan().await;
+        office.work_all("w").await;
+        let row = office.execution(&id("job", 2 * HOUR)).await;
+        assert!(row.completed_at.is_some() && row.attempt == 0, "{row:?}");
+        if misfire == Misfire::RunAll {
+            office.advance(SECOND);
+            change(Change::Resume, "c").await.unwrap();
+        }
+        let hourly = Change::Reschedule(Schedule::Every { every_ms: HOUR });
+        change(hourly, "d").await.unwrap();
+        office.advance(HOUR);
+        office.scan().await;
+        office.work_all("w").await;
+        assert_eq!(office.completions().len(), 1, "{misfire:?}");
+        office.invariants("job").await.unwrap();
+    }
+}
+
+/// The same by a dispatch, whose plan was made by a clock that is behind: it plans the fire time after that.
+#[tokio::test]
+async fn a_dispatch_plans_no_run_in_the_place_of_one_that_has_the_place() {
+    let (desk, run) = one_waits(Misfire::RunAll).await;
+    let office = &desk.office;
+    assert_eq!(office.scheduler.complete(&run).await.unwrap(), Finish::Done);
+    let behind = Clock::manual(office.now() - 2 * SECOND);
+    let behind = office.scheduler.on(office.cloud().with_clock(behind));
+    let often = Change::Reschedule(Schedule::Every { every_ms: SECOND });
+    let behind = behind.keeping_the_queue_at(0);
+    behind.change_job("acme/job", &often, "r").await.unwrap();
+    let first = id("job", 2 * HOUR - SECOND);
+    behind.enqueue(&first).await.unwrap();
+    let job = office.scheduler.known_job("acme/job").await.unwrap();
+    let after = cloud::TEST_EPOCH + 2 * HOUR + SECOND;
+    assert_eq!(job.next_fire_time, Some(after));
+    office.invariants("job").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_change_id_used_for_another_change_is_refused() {
     let office = with_job(every("job", HOUR)).await;
