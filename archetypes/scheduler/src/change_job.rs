@@ -169,7 +169,14 @@ impl Scheduler {
             items.push(self.materialize(job, next)?);
         }
         let waiting = seen.waiting_execution.as_ref();
-        if let Some(waiting) = waiting {
+        let next = job
+            .next_fire_time
+            .map(|fire| execution_id(fire, &job.job_id));
+        // The one that waits is called off, unless the new plan has its time: then its row is written once, planned
+        // anew.
+        if let Some(waiting) = waiting
+            && next.as_ref() != Some(waiting)
+        {
             names.push("waiting");
             items.push(part().update(self.call_off_waiting(waiting, now)?).build());
         }

@@ -13,7 +13,8 @@ use cloud::{CloudError, Millis};
 /// A job fires at a time once. What stands there already may be replaced only if it belongs to an
 /// older plan and never started: then it never will.
 const GUARD: &str = "attribute_not_exists(execution_id) \
-     OR (attempt = :none AND schedule_version < :version AND #status IN (:pending, :enqueued, :cancelled))";
+     OR (attempt = :none AND schedule_version < :version \
+     AND #status IN (:pending, :enqueued, :waiting, :cancelled))";
 
 impl Scheduler {
     /// The part of a transaction that writes the execution of `job` at `fire`.
@@ -31,6 +32,7 @@ impl Scheduler {
             .expression_attribute_values(":version", n(job.schedule_version))
             .expression_attribute_values(":pending", s("PENDING"))
             .expression_attribute_values(":enqueued", s("ENQUEUED"))
+            .expression_attribute_values(":waiting", s("WAITING"))
             .expression_attribute_values(":cancelled", s("CANCELLED"))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()

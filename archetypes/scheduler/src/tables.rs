@@ -543,6 +543,7 @@ pub const MACHINES: &[Machine] = &[
             step("ENQUEUED", "WAITING", "mark execution in progress"),
             step("WAITING", "ENQUEUED", "mark completed"),
             step("WAITING", "CANCELLED", "change job"),
+            step("WAITING", "PENDING", "change job"),
             step("RETRYING", "IN_PROGRESS", "mark execution in progress"),
             step("IN_PROGRESS", "IN_PROGRESS", "mark execution in progress"),
             step("RETRYING", "CANCELLED", "mark execution in progress"),

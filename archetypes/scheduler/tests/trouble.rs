@@ -145,6 +145,23 @@ async fn one_waits(misfire: Misfire) -> (Desk, Run) {
     (desk, run)
 }
 
+/// The plan has the time of the one that waits again: its row is planned anew, in one write.
+#[tokio::test]
+async fn a_run_that_waits_is_planned_anew_by_a_reschedule_to_its_time() {
+    let (desk, run) = one_waits(Misfire::RunAll).await;
+    let scheduler = desk.office.scheduler.clone().keeping_the_queue_at(0);
+    let at = cloud::TEST_EPOCH + 2 * HOUR;
+    let same = Change::Reschedule(Schedule::Once { at });
+    let job = scheduler.change_job("acme/job", &same, "r").await.unwrap();
+    assert_eq!(job.next_fire_time, Some(at));
+    desk.office.invariants("job").await.unwrap();
+    assert_eq!(scheduler.complete(&run).await.unwrap(), Finish::Done);
+    desk.office.scan().await;
+    desk.office.work_all("w").await;
+    assert_eq!(desk.office.completions(), [id("job", 2 * HOUR)]);
+    desk.office.invariants("job").await.unwrap();
+}
+
 /// The place was handed to one that has not begun. The plan puts another one at its time, which is skipped as
 /// missed, or called off by a pause, before it begins: the place is free.
 #[tokio::test]
