@@ -7,9 +7,10 @@
 //! a crash.
 
 use crate::Scheduler;
+use crate::items::is_due;
 use cloud::{CloudError, Millis};
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// A row of the due index.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -60,17 +61,49 @@ impl From<usize> for Room {
     }
 }
 
-impl Room {
-    /// Takes a place, if there is one.
-    pub(crate) fn take(&mut self, near: bool) -> bool {
-        let room = if near { &mut self.near } else { &mut self.due };
-        match room.checked_sub(1) {
-            Some(left) => {
-                *room = left;
-                true
-            }
-            None => false,
+/// What is to be dispatched, in its order, and how much of it there is room for: one place for each, due or near.
+pub(crate) struct Line {
+    room: Room,
+    taken: usize,
+    due: VecDeque<String>,
+    near: VecDeque<String>,
+}
+
+impl Line {
+    pub(crate) fn new(room: Room) -> Self {
+        Self {
+            room,
+            taken: 0,
+            due: VecDeque::new(),
+            near: VecDeque::new(),
         }
+    }
+
+    /// Comes behind everybody who is there; what is near, behind what is due.
+    pub(crate) fn push(&mut self, execution_id: String, now: Millis) {
+        match is_due(&execution_id, now) {
+            true => self.due.push_back(execution_id),
+            false => self.near.push_back(execution_id),
+        }
+    }
+
+    /// The first in the line takes a place, if there is one.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        let (line, room) = match self.due.is_empty() {
+            false => (&mut self.due, self.room.due),
+            true => (&mut self.near, self.room.near),
+        };
+        if self.taken >= room {
+            return None;
+        }
+        let next = line.pop_front()?;
+        self.taken += 1;
+        Some(next)
+    }
+
+    /// Nothing was sent: the place is the next one's.
+    pub(crate) fn give_back(&mut self) {
+        self.taken -= 1;
     }
 }
 

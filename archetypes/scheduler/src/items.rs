@@ -27,6 +27,11 @@ pub fn parts_of(execution_id: &str) -> Option<(Millis, &str)> {
         .then_some((time, job_id))
 }
 
+/// Whether the time of an execution has come.
+pub(crate) fn is_due(execution_id: &str, now: Millis) -> bool {
+    parts_of(execution_id).is_some_and(|(time, _)| time <= now)
+}
+
 /// `2026-01-01T00:00#3`: the minute spreads over time, the shard within the minute.
 pub fn bucket(execution_time: Millis, job_id: &str) -> String {
     let minute = DateTime::<Utc>::from_timestamp_millis(execution_time).unwrap_or_default();

@@ -7,15 +7,14 @@
 //! [`enqueue`](crate::enqueue) lets one of them through.
 
 use crate::enqueue::Enqueued;
-use crate::fairness::{Candidate, Room, fair_order};
-use crate::items::parts_of;
+use crate::fairness::{Candidate, Line, Room, fair_order};
+use crate::items::is_due;
 use crate::{Scheduler, SchedulerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 const DUE: &str = "due_shard = :lane AND due_at <= :until";
@@ -41,35 +40,50 @@ impl Scheduler {
         shards: impl IntoIterator<Item = u32>,
         room: impl Into<Room>,
     ) -> Scanned<Enqueued> {
-        let mut room = room.into();
         let now = self.now();
         let (found, mut done) = self.lanes("start", shards, now + self.lookahead_ms).await;
-        let mut line: VecDeque<String> = fair_order(found, now)
-            .into_iter()
-            .map(|candidate| candidate.execution_id)
-            .collect();
+        let mut line = Line::new(room.into());
+        for candidate in fair_order(found, now) {
+            line.push(candidate.execution_id, now);
+        }
         let mut going = FuturesUnordered::new();
         loop {
             while going.len() < AT_ONCE
-                && let Some(execution_id) = line.pop_front()
+                && let Some(execution_id) = line.next()
             {
-                let near = parts_of(&execution_id).is_some_and(|(time, _)| time > now);
-                if room.take(near) {
-                    going.push(async move {
-                        let outcome = patient(self.enqueue(&execution_id)).await;
-                        (execution_id, outcome)
-                    });
-                }
+                going.push(self.dispatch(execution_id));
             }
-            let Some((execution_id, outcome)) = going.next().await else {
+            let Some(mut dispatched) = going.next().await else {
                 return done;
             };
+            match dispatched.last() {
+                Some((_, Ok(Enqueued::Sent { .. }) | Err(_))) | None => {}
+                Some(_) => line.give_back(),
+            }
             // What was materialized inside the lookahead comes behind everybody who was there.
-            if let Ok(Enqueued::Sent { next } | Enqueued::Skipped { next }) = &outcome {
-                line.extend(next.clone());
+            if let Some((_, Ok(Enqueued::Sent { next } | Enqueued::Skipped { next }))) =
+                dispatched.last()
+                && let Some(next) = next
+            {
+                line.push(next.clone(), self.now());
+            }
+            done.append(&mut dispatched);
+        }
+    }
+
+    /// Dispatches an execution. If it is skipped for a later one that is due too, that one has its turn: at the end of
+    /// a line that stays long it would be skipped for the next, and none of them would ever run.
+    async fn dispatch(&self, execution_id: String) -> Scanned<Enqueued> {
+        let mut done = Vec::new();
+        let mut turn = Some(execution_id);
+        while let Some(execution_id) = turn.take() {
+            let outcome = patient(self.enqueue(&execution_id)).await;
+            if let Ok(Enqueued::Skipped { next }) = &outcome {
+                turn = next.clone().filter(|next| is_due(next, self.now()));
             }
             done.push((execution_id, outcome));
         }
+        done
     }
 
     /// What the index says is due in these shards of a lane, and the shards that could not be read.

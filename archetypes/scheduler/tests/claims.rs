@@ -970,6 +970,45 @@ async fn messages_that_wait_for_their_time_take_nobodys_room() {
     assert_eq!(ids, [due]);
 }
 
+/// One place is one message, be it for what is due or for what is near; and what is due has it first.
+#[tokio::test]
+async fn a_scan_sends_no_more_than_there_is_room_for_and_what_is_due_first() {
+    let office = open().await;
+    let scheduler = office.scheduler.clone().keeping_the_queue_at(0);
+    for number in 0..3 {
+        for (name, at) in [("due", SECOND), ("near", 20 * SECOND)] {
+            let job = once(&format!("{name}-{number}"), at);
+            scheduler.create_job(job).await.unwrap();
+        }
+    }
+    office.advance(SECOND);
+    let sent = async |room: usize| {
+        let scanned = scheduler.scan_due(0..SHARDS, room).await;
+        let due = scanned.iter().filter(|(id, _)| id.contains("due"));
+        (due.count(), scanned.len())
+    };
+    assert_eq!(sent(2).await, (2, 2));
+    assert_eq!(sent(2).await, (1, 2));
+}
+
+/// The first in the line are of jobs that were paused. They take no place from the one behind them.
+#[tokio::test]
+async fn a_dispatch_that_sends_nothing_takes_nobodys_place() {
+    let office = open().await;
+    let blind = office.scheduler.clone().keeping_the_queue_at(0);
+    for number in 0..3 {
+        let name = format!("paused-{number}");
+        blind.create_job(every(&name, MINUTE)).await.unwrap();
+        let name = whole(&name);
+        let paused = blind.change_job(&name, &Change::Pause, "p");
+        paused.await.unwrap();
+    }
+    office.advance(2 * MINUTE);
+    let last = with_due(&office.scheduler, "job").await;
+    office.scheduler.scan_due(0..SHARDS, 1).await;
+    assert_eq!(office.status(&last).await, ExecutionStatus::Enqueued);
+}
+
 /// A job that became due while nobody scanned.
 async fn with_due(scheduler: &Scheduler, job_id: &str) -> String {
     let blind = scheduler.clone().keeping_the_queue_at(0);

@@ -318,6 +318,37 @@ async fn a_line_that_stays_long_skips_no_run_for_the_next() {
     assert_eq!(office.completions().len(), 15);
 }
 
+/// The same where the line stands in the table: it is ten steps long, and stays so. A run that is skipped for a later
+/// one leaves it its place in the line.
+#[tokio::test]
+async fn a_line_in_the_table_that_stays_long_skips_no_run_for_the_next() {
+    for misfire in [Misfire::RunAll, Misfire::RunLast] {
+        let office = open().await;
+        let scheduler = office.scheduler.clone().keeping_the_queue_at(1);
+        let blind = office.scheduler.clone().keeping_the_queue_at(0);
+        for number in 0..10 {
+            let old = once(&format!("old-{number}"), number);
+            blind.create_job(old).await.unwrap();
+        }
+        let job = NewJob {
+            misfire,
+            ..every("job", MINUTE)
+        };
+        blind.create_job(job).await.unwrap();
+        for number in 1..=60 {
+            office.advance(10 * SECOND);
+            let new = once(&format!("new-{number}"), number * 10 * SECOND);
+            blind.create_job(new).await.unwrap();
+            let room = scheduler.room().await.unwrap();
+            scheduler.scan_due(0..SHARDS, room).await;
+            office.work_all("w").await;
+        }
+        let done = office.completions();
+        let of_job = done.iter().filter(|id| id.ends_with("#acme/job")).count();
+        assert!(done.len() == 60 && of_job > 2, "{misfire:?}: {of_job}");
+    }
+}
+
 /// An execution that waited for its turn was not missed, however long the other one ran.
 #[tokio::test]
 async fn one_that_waited_for_its_turn_is_not_missed() {
