@@ -376,6 +376,11 @@ pub fn job_id(tenant_id: &str, name: &str) -> Result<String, BadInput> {
     Ok(format!("{tenant_id}/{name}"))
 }
 
+/// Whose job this id is of.
+pub(crate) fn tenant_of(job_id: &str) -> &str {
+    job_id.split_once('/').map_or(job_id, |(tenant, _)| tenant)
+}
+
 /// Checks the id of a tenant. The first slash of a job's id is where its tenant ends.
 pub fn tenant(tenant_id: &str) -> Result<(), BadInput> {
     let what = "tenant_id";

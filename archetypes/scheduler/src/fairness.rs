@@ -3,14 +3,15 @@
 //! A queue has one order, and whatever is in it is ahead of whoever comes next. So the queue is
 //! kept short, and the backlog waits in DynamoDB, where it can be chosen from: whoever dispatches puts
 //! only as much into the queue as there is [`room`](Scheduler::room), and a scan takes it from the
-//! tenants in turn. Between tenants nobody counts anything, so there is no counter to be wrong after
-//! a crash.
+//! tenants in turn, the one who was served last at the end. Each process remembers that for itself, in
+//! memory: between tenants nothing is counted in a table, so there is no counter to be wrong after a crash.
 
 use crate::Scheduler;
 use crate::items::is_due;
 use cloud::{CloudError, Millis};
 use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
+use std::sync::{MutexGuard, PoisonError};
 
 /// A row of the due index.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -23,21 +24,40 @@ pub struct Candidate {
     pub due_at: Millis,
 }
 
-/// What is due before what is only near; within both, the first of each tenant, then the second of
-/// each, and so on; the earlier one first.
-pub fn fair_order(mut found: Vec<Candidate>, now: Millis) -> Vec<Candidate> {
+/// Which tenant was served last, of what is due and of what is only near.
+#[derive(Debug, Clone, Default)]
+pub struct Turns {
+    due: Option<String>,
+    near: Option<String>,
+}
+
+impl Turns {
+    /// This tenant had a place.
+    pub fn served(&mut self, near: bool, tenant_id: &str) {
+        let last = if near { &mut self.near } else { &mut self.due };
+        *last = Some(tenant_id.to_owned());
+    }
+}
+
+/// What is due before what is only near; within both, the first of each tenant, then the second of each, and so on.
+/// The tenants stand in a circle, and each turn begins after the one who was served last: were it with whose is the
+/// oldest, a long backlog would have each single place that becomes free.
+pub fn fair_order(mut found: Vec<Candidate>, now: Millis, turns: &Turns) -> Vec<Candidate> {
     found.sort_by_key(|candidate| candidate.due_at);
     let mut seen: HashMap<(bool, String), usize> = HashMap::new();
     let mut ranked: Vec<_> = found
         .into_iter()
         .map(|candidate| {
             let near = candidate.due_at > now;
-            let turn = seen.entry((near, candidate.tenant_id.clone())).or_default();
+            let tenant = candidate.tenant_id.clone();
+            let turn = seen.entry((near, tenant.clone())).or_default();
             *turn += 1;
-            ((near, *turn, candidate.due_at), candidate)
+            let last = if near { &turns.near } else { &turns.due };
+            let had_it = last.as_ref().is_some_and(|last| tenant <= *last);
+            ((near, *turn, had_it, tenant), candidate)
         })
         .collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.sort_by(|(rank, _), (other, _)| rank.cmp(other));
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
@@ -108,6 +128,11 @@ impl Line {
 }
 
 impl Scheduler {
+    /// Whose turn it was. This process remembers it from scan to scan, and no other knows it.
+    pub(crate) fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How much more the queue takes.
     pub async fn room(&self) -> Result<Room, CloudError> {
         let (waiting, all) = self.messages().await?;

@@ -49,6 +49,7 @@ pub use worker::{Handler, Worked, Worker};
 
 use cloud::{Cloud, CloudError, Millis};
 use domain::{BadInput, JobStatus};
+use std::sync::{Arc, Mutex};
 
 /// How far ahead of its time an execution is put into the queue, unless told.
 pub const LOOKAHEAD_MS: Millis = 30_000;
@@ -70,6 +71,7 @@ pub struct Scheduler {
     queues: queue::Queues,
     lookahead_ms: Millis,
     queue_depth: usize,
+    turns: Arc<Mutex<fairness::Turns>>,
 }
 
 impl Scheduler {
@@ -81,6 +83,7 @@ impl Scheduler {
             queues,
             lookahead_ms: LOOKAHEAD_MS,
             queue_depth: QUEUE_DEPTH,
+            turns: Arc::default(),
         })
     }
 

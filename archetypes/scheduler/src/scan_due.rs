@@ -6,9 +6,10 @@
 //! passed: it always begins with the oldest. Any number of scanners may run at once; the guard of
 //! [`enqueue`](crate::enqueue) lets one of them through.
 
+use crate::domain::tenant_of;
 use crate::enqueue::Enqueued;
 use crate::fairness::{Candidate, Line, Room, fair_order};
-use crate::items::is_due;
+use crate::items::{is_due, parts_of};
 use crate::{Scheduler, SchedulerError};
 use cloud::item::{n, s};
 use cloud::{CloudError, Millis};
@@ -43,7 +44,8 @@ impl Scheduler {
         let now = self.now();
         let (found, mut done) = self.lanes("start", shards, now + self.lookahead_ms).await;
         let mut line = Line::new(room.into());
-        for candidate in fair_order(found, now) {
+        let turns = self.turns().clone();
+        for candidate in fair_order(found, now, &turns) {
             line.push(candidate.execution_id, now);
         }
         let mut going = FuturesUnordered::new();
@@ -51,6 +53,9 @@ impl Scheduler {
             while going.len() < AT_ONCE
                 && let Some(execution_id) = line.next()
             {
+                if let Some((time, job_id)) = parts_of(&execution_id) {
+                    self.turns().served(time > now, tenant_of(job_id));
+                }
                 going.push(self.dispatch(execution_id));
             }
             let Some(mut dispatched) = going.next().await else {

@@ -14,7 +14,7 @@ use office::*;
 use proptest::prelude::*;
 use scheduler::change_job::Change;
 use scheduler::domain::{BACKOFF_CAP_MS, ExecutionStatus, JobStatus, backoff};
-use scheduler::fairness::{Candidate, Room, fair_order};
+use scheduler::fairness::{Candidate, Room, Turns, fair_order};
 use scheduler::queue::{MAX_RECEIVES, Message};
 use scheduler::redrive::Redriven;
 use scheduler::tables::SHARDS;
@@ -951,6 +951,37 @@ async fn a_flood_of_one_tenant_does_not_starve_another() {
     assert_eq!(calm_among(&office, 20), 5);
 }
 
+/// The queue is full, and takes one message at a time. Each tenant has every so many-th of them, however old the
+/// others' backlog is.
+#[tokio::test]
+async fn tenants_take_turns_from_scan_to_scan_while_the_queue_is_full() {
+    let office = open().await;
+    let blind = office.scheduler.clone().keeping_the_queue_at(0);
+    let create = async |tenant: &str, number: i64| {
+        let job = NewJob {
+            tenant_id: tenant.to_owned(),
+            ..once(&format!("{tenant}-{number}"), number)
+        };
+        blind.create_job(job).await.unwrap();
+    };
+    for number in 0..10 {
+        create("flood", number).await;
+        create("crowd", number).await;
+    }
+    office.advance(SECOND);
+    create("calm", SECOND).await;
+    let mut tenants = Vec::new();
+    for _ in 0..9 {
+        let scanned = office.scheduler.scan_due(0..SHARDS, 1).await;
+        let (_, job) = scheduler::items::parts_of(&scanned[0].0).unwrap();
+        tenants.push(job.split('/').next().unwrap().to_owned());
+    }
+    let turns = [
+        "calm", "crowd", "flood", "crowd", "flood", "crowd", "flood", "crowd", "flood",
+    ];
+    assert_eq!(tenants, turns);
+}
+
 /// A thousand retries that wait for their time are in nobody's way: what is due is dispatched.
 #[tokio::test]
 async fn messages_that_wait_for_their_time_take_nobodys_room() {
@@ -1181,11 +1212,22 @@ fn tenants_take_turns_and_what_is_due_comes_before_what_is_near() {
         candidate("b1", "b", 4),
         candidate("b2", "b", 5),
     ];
-    let order: Vec<_> = fair_order(found, 10)
-        .into_iter()
-        .map(|one| one.execution_id)
-        .collect();
-    assert_eq!(order, ["a1", "b1", "a2", "b2", "a3", "near-c", "near-b"]);
+    let order = |turns: &Turns| -> Vec<_> {
+        let ordered = fair_order(found.clone(), 10, turns).into_iter();
+        ordered.map(|one| one.execution_id).collect()
+    };
+    let mut turns = Turns::default();
+    assert_eq!(
+        order(&turns),
+        ["a1", "b1", "a2", "b2", "a3", "near-b", "near-c"]
+    );
+    // Each turn begins after the tenant who was served last, be it gone or there.
+    turns.served(false, "a");
+    turns.served(true, "bb");
+    assert_eq!(
+        order(&turns),
+        ["b1", "a1", "b2", "a2", "a3", "near-c", "near-b"]
+    );
 }
 
 // What it costs.
