@@ -35,8 +35,8 @@ const GIVE_BACK: &str = "SET #status = :to, not_before = :at, due_at = :due, rea
      attempt_limit = attempt_limit + :one";
 
 /// Only what has failed is buried, and only the failure that was seen: it may have been redriven and
-/// have failed again.
-const BURY_GUARD: &str = "#status = :failed AND attempt = :attempt";
+/// have failed again. What a redrive has taken out of the index, since its job was cancelled, stays out of it.
+const BURY_GUARD: &str = "#status = :failed AND attempt = :attempt AND attribute_exists(due_shard)";
 const BURY: &str = "SET due_shard = :dead";
 
 /// One way to end an attempt.

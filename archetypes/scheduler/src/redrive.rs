@@ -1,7 +1,7 @@
 //! Redrive: what was given up gets another chance. Beyond the documents.
 
 use crate::domain::{ExecutionState, ExecutionStatus, GRACE_MS, JobStatus};
-use crate::items::{guarded_update, key, status, watch_lane};
+use crate::items::{dead_lane, guarded_update, key, status, watch_lane};
 use crate::queue::Message;
 use crate::scan_due::patient;
 use crate::tables::SHARDS;
@@ -50,6 +50,10 @@ const GUARD: &str = "#status = :failed AND attempt = :attempt";
 const AGAIN: &str = "SET #status = :retrying, not_before = :now, due_shard = :watch, due_at = :due, \
      attempt_limit = :limit, sent_by = :redrive REMOVE completed_at, expires_at";
 
+/// It is still in the lane of the dead: another redrive, decided before the cancellation, may have made it run again.
+const REST_GUARD: &str = "due_shard = :dead";
+const REST: &str = "REMOVE due_shard, due_at";
+
 impl Scheduler {
     /// Makes runnable what is in the dead-letter queue, and then what only the table still knows to be dead:
     /// SQS may lose a queue, and forgets what is older than fourteen days. At most `most`. One that fails or
@@ -59,21 +63,37 @@ impl Scheduler {
         if done.len() == most {
             return done;
         }
-        let (mut found, _) = self.lanes::<bool>("dead", 0..SHARDS, Millis::MAX).await;
-        while done.len() < most && !found.is_empty() {
-            let rest = found.split_off(found.len().min(most - done.len()));
-            let again = async |execution_id: String| self.redrive_one(&execution_id).await;
-            for (execution_id, redriven) in self.each(found, again).await {
-                match redriven {
-                    Ok(true) => done.push(Redriven::Runnable { execution_id }),
-                    // The index is behind, or its job was cancelled: the next one takes its place.
-                    Ok(false) => {}
-                    Err(error) => done.push(later(execution_id, &error)),
-                }
-            }
-            found = rest;
+        for shard in 0..SHARDS {
+            self.redrive_lane(&format!("dead-{shard}"), most, &mut done)
+                .await;
         }
         done
+    }
+
+    /// Makes runnable what is in a lane of the dead, page by page: what a page holds may all be of cancelled jobs.
+    async fn redrive_lane(&self, lane: &str, most: usize, done: &mut Vec<Redriven>) {
+        let mut from = None;
+        while done.len() < most
+            && let Ok((mut found, next)) = patient(self.page(lane, Millis::MAX, from)).await
+        {
+            while done.len() < most && !found.is_empty() {
+                let rest = found.split_off(found.len().min(most - done.len()));
+                let again = async |execution_id: String| self.redrive_one(&execution_id).await;
+                for (execution_id, redriven) in self.each(found, again).await {
+                    match redriven {
+                        Ok(true) => done.push(Redriven::Runnable { execution_id }),
+                        // The index is behind, or its job was cancelled: the next one takes its place.
+                        Ok(false) => {}
+                        Err(error) => done.push(later(execution_id, &error)),
+                    }
+                }
+                found = rest;
+            }
+            from = next;
+            if from.is_none() {
+                return;
+            }
+        }
     }
 
     /// Makes runnable what is in the dead-letter queue.
@@ -107,16 +127,31 @@ impl Scheduler {
     /// Whether it may run again.
     pub async fn redrive_one(&self, execution_id: &str) -> Result<bool, SchedulerError> {
         match self.read_both(execution_id).await? {
-            // What is called off stays what it is: nobody would run it.
-            Some((job, execution))
-                if execution.status == ExecutionStatus::Failed
-                    && job.status != JobStatus::Cancelled =>
-            {
+            Some((job, execution)) if execution.status == ExecutionStatus::Failed => {
+                // What is called off stays what it is: nobody would run it. A cancellation is for good.
+                if job.status == JobStatus::Cancelled {
+                    self.lay_to_rest(&execution).await?;
+                    return Ok(false);
+                }
                 let limit = execution.attempt + job.max_attempts;
                 self.run_again(&execution, limit, self.now()).await
             }
             _ => Ok(false),
         }
+    }
+
+    /// Takes it out of the lane of the dead: no redrive need look at it again.
+    async fn lay_to_rest(&self, execution: &ExecutionState) -> Result<(), SchedulerError> {
+        let rest = self
+            .dynamodb()
+            .update_item()
+            .table_name(self.table("executions"))
+            .set_key(Some(key(&execution.execution_id)?))
+            .update_expression(REST)
+            .condition_expression(REST_GUARD)
+            .expression_attribute_values(":dead", s(dead_lane(&execution.job_id)));
+        guarded_update(rest).await?;
+        Ok(())
     }
 
     async fn run_again(

@@ -11,8 +11,8 @@ use crate::enqueue::Enqueued;
 use crate::fairness::{Candidate, Line, Room, fair_order};
 use crate::items::{is_due, parts_of};
 use crate::{Scheduler, SchedulerError};
-use cloud::item::{n, s};
-use cloud::{CloudError, Millis};
+use cloud::item::{from_item, n, s};
+use cloud::{CloudError, Item, Millis};
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
@@ -132,7 +132,25 @@ impl Scheduler {
 
     /// What the index says is due in a lane, the oldest first.
     pub async fn due(&self, lane: &str, until: Millis) -> Result<Vec<Candidate>, CloudError> {
-        let mut pages = self
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let (mut page, next) = self.page(lane, until, from).await?;
+            found.append(&mut page);
+            if found.len() >= DEPTH || next.is_none() {
+                return Ok(found);
+            }
+            from = next;
+        }
+    }
+
+    /// A page of a lane, the oldest first, and where the next one begins.
+    pub(crate) async fn page(
+        &self,
+        lane: &str,
+        until: Millis,
+        from: Option<Item>,
+    ) -> Result<(Vec<Candidate>, Option<Item>), CloudError> {
+        let page = self
             .dynamodb()
             .query()
             .table_name(self.table("executions"))
@@ -141,18 +159,12 @@ impl Scheduler {
             .expression_attribute_values(":lane", s(lane))
             .expression_attribute_values(":until", n(until))
             .limit(DEPTH as i32)
-            .into_paginator()
-            .send();
-        let mut found = Vec::new();
-        while found.len() < DEPTH
-            && let Some(page) = pages.next().await
-        {
-            let page = page.map_err(CloudError::from)?;
-            for item in page.items() {
-                found.push(cloud::item::from_item(item)?);
-            }
-        }
-        Ok(found)
+            .set_exclusive_start_key(from)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        let found: Result<Vec<_>, _> = page.items().iter().map(from_item).collect();
+        Ok((found?, page.last_evaluated_key))
     }
 }
 

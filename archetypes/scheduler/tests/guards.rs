@@ -571,6 +571,59 @@ async fn without_its_guard_a_second_redrive_runs_it_twice() {
     assert!(broken.why.contains("was completed and is"), "{broken:?}");
 }
 
+async fn failed_office() -> Office {
+    let office = due_office(NewJob {
+        max_attempts: 1,
+        ..once("job", HOUR)
+    })
+    .await;
+    office.diary.lock().unwrap().fails = 1;
+    office.scan().await;
+    office.work_all("w").await;
+    office
+}
+
+/// Its job is cancelled. One operator has read that before, and makes it run again; the other one sees that it is
+/// cancelled, and takes it out of the lane.
+#[tokio::test]
+async fn without_the_lane_what_runs_again_is_taken_out_of_the_index() {
+    let operator = |actors: Offices, name: &'static str| {
+        actors.actor(name, |office| async move {
+            let redriven = office.scheduler.redrive_one(&id("job", HOUR)).await;
+            redriven.unwrap().to_string()
+        })
+    };
+    let actors = operator(operator(Interleave::of(failed_office), "one"), "other");
+    let actors = office_changer(actors, "canceller", Change::Cancel);
+    let checked = actors.check(|office, told| async move {
+        office.invariants("job").await?;
+        Ok(label(&told))
+    });
+    let weaken = Weaken::guard_on("executions").containing("due_shard = :dead");
+    breaks(checked, weaken, "nobody will look at it").await;
+}
+
+/// What was taken out of the lane is buried once more, by a write that was long on its way.
+#[tokio::test]
+async fn without_the_lane_a_late_burial_puts_it_half_into_the_index() {
+    let office = failed_office().await;
+    let failed = office.execution(&id("job", HOUR)).await;
+    let scheduler = &office.scheduler;
+    let cancelled = scheduler.change_job("acme/job", &Change::Cancel, "c");
+    cancelled.await.unwrap();
+    let redriven = scheduler.redrive_one(&failed.execution_id).await;
+    assert!(!redriven.unwrap());
+    scheduler.bury(&failed).await.unwrap();
+    office.invariants("job").await.unwrap();
+    let weaken = Arc::new(Weaken::guard_on("executions").without("attribute_exists(due_shard)"));
+    let installed = office.cloud().tap().install(weaken.clone());
+    scheduler.bury(&failed).await.unwrap();
+    drop(installed);
+    assert!(weaken.applied() > 0);
+    let broken = office.invariants("job").await.unwrap_err();
+    assert!(broken.contains("half in the index"), "{broken}");
+}
+
 #[tokio::test]
 async fn without_the_version_one_of_two_changes_is_lost() {
     let other = Schedule::Every { every_ms: 2 * HOUR };

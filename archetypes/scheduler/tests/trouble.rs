@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use office::cast::{due_office, two_due};
 use office::*;
 use scheduler::change_job::Change;
-use scheduler::domain::{ExecutionStatus, JobStatus};
+use scheduler::domain::{ExecutionState, ExecutionStatus, JobStatus};
 use scheduler::queue::Message;
 use scheduler::service::{Settings, run_until};
 use scheduler::tables::SHARDS;
@@ -821,6 +821,54 @@ async fn cancelled_jobs_hide_no_other_from_a_redrive() {
     while office.scheduler.receive_dead().await.unwrap().is_some() {}
     let redriven = office.scheduler.redrive(1).await;
     assert_eq!(redriven.len(), 1, "{redriven:?}");
+}
+
+/// A job that had failed a thousand times was cancelled: more rows than a page of the lane has. Another job of the
+/// shard failed later. The first redrive finds it, and the next one has nothing to read.
+#[tokio::test]
+async fn cancelled_jobs_hide_no_other_beyond_a_page_of_the_dead() {
+    let office = open().await;
+    let shard = cloud::item::shard_of("acme/job", SHARDS);
+    let of_shard = |name: &String| cloud::item::shard_of(&whole(name), SHARDS) == shard;
+    let other = (0..).map(|number| format!("other-{number}"));
+    let other = other.into_iter().find(of_shard).unwrap();
+    let job = office.scheduler.create_job(every("job", MINUTE));
+    let job = job.await.unwrap();
+    let beside = office.cloud().beside_tap();
+    let rows = (1..=1_000).map(|number| {
+        let planned = ExecutionState::planned(&job, TEST_EPOCH - number * MINUTE);
+        let row = ExecutionState {
+            status: ExecutionStatus::Failed,
+            attempt: 1,
+            due_shard: Some(items::dead_lane(&job.job_id)),
+            completed_at: Some(planned.execution_time),
+            ..planned
+        };
+        let put = beside.dynamodb().put_item();
+        let put = put.table_name(beside.names().table("executions"));
+        put.set_item(Some(cloud::item::to_item(&row).unwrap()))
+            .send()
+    });
+    for put in futures::future::join_all(rows).await {
+        put.unwrap();
+    }
+    let cancelled = office
+        .scheduler
+        .change_job("acme/job", &Change::Cancel, "c");
+    cancelled.await.unwrap();
+    office.diary.lock().unwrap().fails = 1;
+    let last = NewJob {
+        max_attempts: 1,
+        ..once(&other, 0)
+    };
+    office.scheduler.create_job(last).await.unwrap();
+    office.work_all("w").await;
+    while office.scheduler.receive_dead().await.unwrap().is_some() {}
+    let redriven = office.scheduler.redrive(1).await;
+    assert_eq!(redriven.len(), 1, "{redriven:?}");
+    let lane = items::dead_lane("acme/job");
+    let left = office.scheduler.due(&lane, cloud::Millis::MAX).await;
+    assert_eq!(left.unwrap(), []);
 }
 
 // Every call meets every trouble.
