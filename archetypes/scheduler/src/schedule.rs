@@ -95,7 +95,7 @@ impl Schedule {
             Self::Cron { .. } => {
                 let (cron, zone) = self.cron().ok()?;
                 let since = since.max(anchor + 1);
-                last_on_wall(&cron, zone, since, until)
+                last_of(since, until, |after| next_on_wall(&cron, zone, after))
             }
         }
     }
@@ -264,23 +264,24 @@ fn repeats_until(zone: Tz, at: i64) -> i64 {
     repeats().unwrap_or(0)
 }
 
-/// The last fire time between `since` and `until`: forward from ever further back, in steps that
-/// double. What fires often is found in the first ones, so none of them walks over many fire times.
-fn last_on_wall(cron: &Cron, zone: Tz, since: Millis, until: Millis) -> Option<Millis> {
-    let mut back: Millis = 60_000;
-    // Nothing was found from here on.
+/// The last fire time between `since` and `until`, by halves: `next` says what comes after a time. So a year of fire
+/// times, each second of it, is some two dozen questions.
+pub fn last_of(
+    since: Millis,
+    until: Millis,
+    mut next: impl FnMut(Millis) -> Option<Millis>,
+) -> Option<Millis> {
+    let mut next = |after| next(after).filter(|fire| *fire <= until);
+    let mut last = next(since - 1)?;
+    // Nothing comes after this.
     let mut end = until;
-    loop {
-        let start = (until - back).max(since - 1);
-        let mut last = None;
-        let mut at = start;
-        while let Some(next) = next_on_wall(cron, zone, at).filter(|next| *next <= end) {
-            last = Some(next);
-            at = next;
+    // Fire times are whole seconds.
+    while end - last >= 1_000 {
+        let middle = last + (end - last) / 2;
+        match next(middle) {
+            Some(fire) => last = fire,
+            None => end = middle,
         }
-        if last.is_some() || start < since {
-            return last;
-        }
-        (end, back) = (start, back * 2);
     }
+    Some(last)
 }
