@@ -41,6 +41,10 @@ enum Step {
         which: usize,
     },
     Change(Change),
+    /// The plan has the time of one of the rows again.
+    Replan {
+        which: usize,
+    },
     /// The last change is sent again.
     Again,
     Redrive,
@@ -83,6 +87,7 @@ fn tales() -> impl Strategy<Value = Tale> {
         5 => (0..3_usize, proptest::bool::weighted(0.35)).prop_map(|(which, well)| Step::End { which, well }),
         1 => (0..3_usize).prop_map(|which| Step::Die { which }),
         2 => change.prop_map(Step::Change),
+        1 => (0..4_usize).prop_map(|which| Step::Replan { which }),
         1 => Just(Step::Again),
         1 => Just(Step::Redrive),
     ];
@@ -216,6 +221,14 @@ async fn play(tale: &Tale, seed: u64) -> (Oracle, BTreeMap<String, ExecutionStat
         last: None,
     };
     for (number, step) in tale.steps.iter().enumerate() {
+        let step = match step.clone() {
+            Step::Replan { which } => {
+                let rows = rows(&office).await;
+                let at = rows[which % rows.len()].execution_time;
+                Step::Change(Change::Reschedule(Schedule::Once { at }))
+            }
+            other => other,
+        };
         match step.clone() {
             Step::Scan => {
                 scheduler.scan_due(0..4, 1_000).await;
@@ -255,11 +268,10 @@ async fn play(tale: &Tale, seed: u64) -> (Oracle, BTreeMap<String, ExecutionStat
                 let make = async || scheduler.change_job("acme/job", &change, &id).await;
                 match until_answered(make).await {
                     Ok(job) => {
+                        oracle.once &= !matches!(change, Change::Reschedule(_));
                         if job.change_id.as_ref() == Some(&id) {
-                            oracle.last = Some((change, id));
+                            oracle.last = Some((change.clone(), id));
                         }
-                        oracle.once &=
-                            !matches!(tale.steps[number], Step::Change(Change::Reschedule(_)));
                         oracle.changed(job, office.now());
                     }
                     Err(SchedulerError::NotNow { .. } | SchedulerError::AlreadyRan) => {}
@@ -291,7 +303,7 @@ async fn play(tale: &Tale, seed: u64) -> (Oracle, BTreeMap<String, ExecutionStat
                     until_answered(redrive).await.unwrap();
                 }
             }
-            Step::Redrive => {}
+            Step::Redrive | Step::Replan { .. } => {}
         }
         office
             .invariants("job")
