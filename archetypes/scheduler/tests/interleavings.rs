@@ -498,6 +498,35 @@ async fn with_queue_one_the_one_that_waits_runs_after_the_other_has_ended() {
     );
 }
 
+/// One ends and hands the place to the one that waits, while a change of plan has the time of that one again.
+#[tokio::test]
+async fn a_handover_and_a_reschedule_to_the_time_of_the_one_that_waits_leave_the_place_free() {
+    let waits = Interleave::of(|| async {
+        let mut desk = two_due(Overlap::QueueOne).await;
+        desk.run = Some(desk.claim("one").await);
+        assert_eq!(desk.try_claim("other", true).await, "waits");
+        desk
+    });
+    let actors = completer(waits).actor("planner", |desk| async move {
+        let at = cloud::TEST_EPOCH + 2 * HOUR;
+        let same = Change::Reschedule(Schedule::Once { at });
+        let scheduler = desk.office.scheduler.clone().keeping_the_queue_at(0);
+        let job = scheduler.change_job("acme/job", &same, "planner").await;
+        match job.unwrap().running_execution {
+            Some(_) => "beside it".to_owned(),
+            None => "alone".to_owned(),
+        }
+    });
+    let explored = explore_desks(actors).await;
+    assert_ends(
+        &explored,
+        &[
+            "first completed, planner alone",
+            "first completed, planner beside it",
+        ],
+    );
+}
+
 #[tokio::test]
 async fn with_allow_all_both_begin() {
     let explored = explore_shortly(starts(Overlap::AllowAll)).await;
