@@ -105,40 +105,45 @@ impl BoxOffice {
         ended
     }
 
-    /// Does this for every booking that needs a look. One that fails or hangs keeps no other for longer than this.
-    pub(crate) async fn for_each_due<'a, T, F>(
-        &'a self,
+    /// Does this for every booking that needs a look: reads one page of each shard at once, looks at what these pages
+    /// hold, then reads the next. A booking that hangs keeps the next pages for this long, and a shard for
+    /// [`PATIENCE`].
+    pub(crate) async fn for_each_due<T, F>(
+        &self,
         patience: Duration,
-        look: impl Fn(String) -> F + 'a,
+        look: impl Fn(String) -> F,
     ) -> Vec<(String, Result<T, OfficeError>)>
     where
-        F: Future<Output = Result<T, OfficeError>> + 'a,
+        F: Future<Output = Result<T, OfficeError>>,
     {
-        let (now, look) = (self.now(), &look);
-        let shards = (0..DUE_SHARDS).map(|shard| async move {
-            let shard = format!("due-{shard}");
-            let (mut looked_at, mut from) = (Vec::new(), None);
-            loop {
+        let now = self.now();
+        let mut looked_at = Vec::new();
+        let mut shards: Vec<_> = (0..DUE_SHARDS)
+            .map(|shard| (format!("due-{shard}"), None))
+            .collect();
+        while !shards.is_empty() {
+            let pages = shards.drain(..).map(|(shard, from)| async move {
                 let page = patient(PATIENCE, self.due_in(&shard, now, from)).await;
-                let (page, next) = match page {
-                    Ok(page) => page,
-                    Err(fault) => {
-                        looked_at.push((shard, Err(fault.into())));
-                        return looked_at;
+                (shard, page)
+            });
+            let mut due = Vec::new();
+            for (shard, page) in join_all(pages).await {
+                match page {
+                    Ok((found, next)) => {
+                        due.extend(found);
+                        shards.extend(next.map(|from| (shard, Some(from))));
                     }
-                };
-                let looks = page.into_iter().map(|booking_id| {
-                    let looking = patient(patience, look(booking_id.clone()));
-                    async move { (booking_id, looking.await) }
-                });
-                let looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
-                looked_at.extend(looks.collect::<Vec<_>>().await);
-                from = next;
-                if from.is_none() {
-                    return looked_at;
+                    Err(fault) => looked_at.push((shard, Err(fault.into()))),
                 }
             }
-        });
-        join_all(shards).await.into_iter().flatten().collect()
+            let looks = due.into_iter().map(|booking_id| {
+                let looking = patient(patience, look(booking_id.clone()));
+                async move { (booking_id, looking.await) }
+            });
+            let looks =
+                futures::stream::iter(looks).buffer_unordered(AT_ONCE * DUE_SHARDS as usize);
+            looked_at.extend(looks.collect::<Vec<_>>().await);
+        }
+        looked_at
     }
 }

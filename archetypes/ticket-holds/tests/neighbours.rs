@@ -7,7 +7,7 @@ mod venue;
 use chaos::{Heat, Says, Stuck};
 use cloud::as_actor;
 use cloud::item::shard_of;
-use cloud::tap::{Amend, Call, Request, Service, Verdict};
+use cloud::tap::{Amend, Call, Plan, Request, Service, Verdict};
 use cloud::{Clock, CloudError};
 use futures::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ use ticket_holds::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use venue::{DiesAfterAuthorize, create, event, open_alone, patient};
 
 /// One late answer of Redis begins the rest, and the cancellation falls into it.
@@ -267,6 +268,39 @@ async fn a_page_that_does_not_come_keeps_no_other_page() {
     assert_eq!(venue.status("alice").await, Some(BookingStatus::Expired));
     let failed = swept.into_iter().filter(|(_, it)| it.is_err());
     assert_eq!(failed.map(|(what, _)| what).collect::<Vec<_>>(), [shard]);
+}
+
+/// Answers the last shard only once a booking is looked at, or after a while.
+struct LastPage(Notify, AtomicUsize);
+
+impl Plan for LastPage {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let last = format!("due-{}", DUE_SHARDS - 1);
+            if request.operation == "GetItem" {
+                self.0.notify_one();
+            } else if request.body["ExpressionAttributeValues"][":shard"]["S"] == *last {
+                let a_while = Duration::from_millis(300);
+                let looked = tokio::time::timeout(a_while, self.0.notified()).await;
+                self.1
+                    .fetch_add(usize::from(looked.is_ok()), Ordering::SeqCst);
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+/// So a sweep makes its calls in the same order, however fast each of them is answered.
+#[tokio::test]
+async fn a_sweep_reads_a_page_of_each_shard_before_it_looks_at_a_booking() {
+    let venue = open_alone(Realization::Pure).await;
+    for (user, number) in [("alice", 1), ("bob", 2), ("carol", 3), ("dave", 4)] {
+        venue.hold(user, &[number]).await;
+    }
+    let last = Arc::new(LastPage(Notify::new(), AtomicUsize::new(0)));
+    let _plan = venue.office.cloud().tap().install(last.clone());
+    assert_eq!(venue.late.expire_due().await.len(), 4);
+    assert_eq!(last.1.load(Ordering::SeqCst), 0, "looked at before");
 }
 
 /// The server that took the event has a clock an hour ahead, and dies after the first pass.
