@@ -4,11 +4,14 @@
 //! browsers a second would take it all. So a server keeps each answer for the rest of its second, and all who ask
 //! meanwhile share one read. What is shown is advice; the guard decides when a buyer clicks.
 //!
-//! Those who ask for changes share only if they ask the same question. So each answer bears the second of its
-//! read, not the millisecond, and a question is rounded down: to a second, to ten seconds if it is older, and to
-//! the whole map if it is older than a minute. Changes told twice do no harm.
+//! Those who ask for changes ask since as many moments as there are browsers, and one client may name as many as it
+//! likes. So no moment is read by itself: a server reads the changes of the last seconds, the window, and answers
+//! each moment in it from this one read, and each older one with the map.
+//!
+//! A read that hangs keeps only those who asked in its second: the next second has a read of its own.
 
-use crate::view_seats::SeatMap;
+use crate::seat_changes::SKEW_MS;
+use crate::view_seats::{SeatMap, SeatView};
 use crate::{BoxOffice, OfficeError};
 use cloud::{CloudError, Millis};
 use futures::FutureExt;
@@ -19,26 +22,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// An answer is given to all who ask in the same second.
 pub const KEPT_MS: Millis = 1_000;
 
-/// A question that reaches further back is rounded down to as many milliseconds …
-const COARSE_MS: Millis = 10_000;
-
-/// … and one that reaches further back than this is answered with the map.
-const OLDEST_MS: Millis = 60_000;
+/// How far back changes are read. A moment before that is answered with the map.
+pub const WINDOW_MS: Millis = 10_000;
 
 /// How many seats of answers are kept. Beyond that an answer is shared only by those who wait for it.
 const MOST_SEATS: usize = 1_000_000;
 
-/// Event, section, and since when.
-type Question = (String, String, Option<Millis>);
-type Answer = Result<Arc<SeatMap>, String>;
+/// What is read of a section.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    Map,
+    Window,
+}
+
+/// Event, section, and what of it.
+type Question = (String, String, Part);
+type Answer = Result<Arc<SeatMap>, Arc<OfficeError>>;
 type Reading = Shared<BoxFuture<'static, Answer>>;
 
 #[derive(Clone, Default)]
 pub(crate) struct SectionViews(Arc<Mutex<HashMap<Question, Kept>>>);
 
 enum Kept {
-    /// Goes on as long as one of those who wait for it is there.
-    Reading(WeakShared<BoxFuture<'static, Answer>>),
+    /// Begun in this second; goes on as long as one of those who wait for it is there.
+    Reading(Millis, WeakShared<BoxFuture<'static, Answer>>),
     Read(Arc<SeatMap>),
 }
 
@@ -46,24 +53,25 @@ impl Kept {
     /// How many seats it keeps; the answer itself takes the place of one.
     fn seats(&self) -> usize {
         match self {
-            Self::Reading(_) => 0,
+            Self::Reading(..) => 0,
             Self::Read(map) => 1 + map.seats.len(),
         }
     }
 }
 
-fn rounded(time: Millis, to: Millis) -> Millis {
-    time - time.rem_euclid(to)
+fn rounded(time: Millis) -> Millis {
+    time - time.rem_euclid(KEPT_MS)
 }
 
-/// Since when a question is asked in the end; `None` asks for the map.
-fn asked(since: Millis, second: Millis) -> Option<Millis> {
-    let age = second.saturating_sub(since);
-    match age > COARSE_MS {
-        _ if age > OLDEST_MS => None,
-        true => Some(rounded(since, COARSE_MS)),
-        false => Some(rounded(since.min(second), KEPT_MS)),
-    }
+/// The same fault for each of those who shared a read: throttled is told as throttled.
+fn told(fault: &OfficeError) -> OfficeError {
+    OfficeError::Fault(match fault {
+        OfficeError::Fault(CloudError::Throttled(why)) => CloudError::Throttled(why.clone()),
+        OfficeError::Fault(CloudError::Conflict(why)) => CloudError::Conflict(why.clone()),
+        OfficeError::Fault(CloudError::Unknown(why)) => CloudError::Unknown(why.clone()),
+        OfficeError::Fault(CloudError::Corrupt(why)) => CloudError::Corrupt(why.clone()),
+        other => CloudError::Other(other.to_string()),
+    })
 }
 
 impl SectionViews {
@@ -77,16 +85,32 @@ impl SectionViews {
     ) -> Result<Arc<SeatMap>, OfficeError> {
         // What does not exist is refused to each by itself, and takes no place here.
         office.seated(event_id, section).await?;
-        let second = rounded(office.now(), KEPT_MS);
-        let since = since.and_then(|since| asked(since, second));
-        let question = (event_id.to_owned(), section.to_owned(), since);
+        let second = rounded(office.now());
+        let since = since.map(|since| since.min(second));
+        let since = since.filter(|since| second.saturating_sub(*since) <= WINDOW_MS);
+        let part = if since.is_some() {
+            Part::Window
+        } else {
+            Part::Map
+        };
+        let question = (event_id.to_owned(), section.to_owned(), part);
+        let read = self.share(office, question, second).await;
+        let read = read.map_err(|fault| told(&fault))?;
+        let Some(since) = since else { return Ok(read) };
+        let is_newer = |it: &&SeatView| it.changed_at.is_some_and(|at| at > since - SKEW_MS);
+        Ok(Arc::new(SeatMap {
+            as_of: read.as_of,
+            seats: read.seats.iter().filter(is_newer).cloned().collect(),
+        }))
+    }
+
+    /// What was read in this second, or is being read since.
+    async fn share(&self, office: &BoxOffice, question: Question, second: Millis) -> Answer {
         let reading = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let reading = match kept.get(&question) {
-                Some(Kept::Read(map)) if map.as_of == second => {
-                    return Ok(Arc::clone(map));
-                }
-                Some(Kept::Reading(reading)) => reading.upgrade(),
+                Some(Kept::Read(map)) if map.as_of == second => return Ok(Arc::clone(map)),
+                Some(Kept::Reading(begun, reading)) if *begun == second => reading.upgrade(),
                 _ => None,
             };
             match reading {
@@ -94,46 +118,47 @@ impl SectionViews {
                 None => {
                     // Answers of an earlier second go, and reads without a waiter.
                     kept.retain(|_, it| match it {
-                        Kept::Reading(reading) => reading.upgrade().is_some(),
+                        Kept::Reading(_, reading) => reading.upgrade().is_some(),
                         Kept::Read(map) => map.as_of == second,
                     });
-                    let reading = self.read(office.clone(), question.clone());
+                    let reading = self.read(office.clone(), question.clone(), second);
                     if let Some(weak) = reading.downgrade() {
-                        kept.insert(question, Kept::Reading(weak));
+                        kept.insert(question, Kept::Reading(second, weak));
                     }
                     reading
                 }
             }
         };
-        let answer = reading.await;
-        answer.map_err(|fault| CloudError::Unknown(fault).into())
+        reading.await
     }
 
-    fn read(&self, office: BoxOffice, question: Question) -> Reading {
+    fn read(&self, office: BoxOffice, question: Question, second: Millis) -> Reading {
         let views = self.clone();
         async move {
-            let (event_id, section, since) = &question;
-            let read = match since {
-                None => office.seat_map(event_id, section).await,
-                Some(since) => office.seat_changes(event_id, section, *since).await,
+            let (event_id, section, part) = &question;
+            let read = match part {
+                Part::Map => office.seat_map(event_id, section).await,
+                Part::Window => {
+                    let since = second - WINDOW_MS;
+                    office.seat_changes(event_id, section, since).await
+                }
             };
+            let read = read.map(|mut map| {
+                map.as_of = rounded(map.as_of);
+                Arc::new(map)
+            });
             let mut kept = views.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match read {
-                Ok(mut map) => {
-                    map.as_of = rounded(map.as_of, KEPT_MS);
-                    let map = Arc::new(map);
-                    kept.remove(&question);
+            // A later second may have a read of its own, and this one was slow.
+            if matches!(kept.get(&question), Some(Kept::Reading(begun, _)) if *begun == second) {
+                kept.remove(&question);
+                if let Ok(map) = &read {
                     let seats: usize = kept.values().map(Kept::seats).sum();
                     if seats + map.seats.len() < MOST_SEATS {
-                        kept.insert(question, Kept::Read(Arc::clone(&map)));
+                        kept.insert(question, Kept::Read(Arc::clone(map)));
                     }
-                    Ok(map)
-                }
-                Err(fault) => {
-                    kept.remove(&question);
-                    Err(fault.to_string())
                 }
             }
+            read.map_err(Arc::new)
         }
         .boxed()
         .shared()

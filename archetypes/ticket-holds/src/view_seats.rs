@@ -23,6 +23,9 @@ pub struct SeatView {
     /// For a held seat: when it will be free unless it is bought or extended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_until: Option<Millis>,
+    /// When it last changed: since when it is told to those who ask for changes.
+    #[serde(skip)]
+    pub changed_at: Option<Millis>,
 }
 
 impl SeatView {
@@ -35,6 +38,7 @@ impl SeatView {
             held_until: ticket
                 .hold_expires_at
                 .filter(|_| status == TicketStatus::Held),
+            changed_at: ticket.changed_at,
         }
     }
 }
