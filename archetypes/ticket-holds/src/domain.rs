@@ -306,6 +306,12 @@ pub enum Rejection {
         /// When that hold ends, in epoch milliseconds, unless it is extended.
         until: Millis,
     },
+    /// Another request has its lease, and no hold yet: it may get the seat or not.
+    #[error("another buyer is asking for {seat} right now; ask again in a moment")]
+    Asked {
+        /// Which seat.
+        seat: Seat,
+    },
     /// Somebody else's.
     #[error("{seat} is sold")]
     Sold {

@@ -7,7 +7,7 @@
 //!
 //! A lease carries its own end, as a hold does, and each reader holds that end against its own clock. So
 //! the lease of a process that died, and a command that lands late, are over when they say so. A reserver
-//! takes a short lease first; only the commit of its hold makes it as long as the hold.
+//! takes a short lease first, which says ASKED; only the commit of its hold makes it HELD and as long as the hold.
 //!
 //! Redis may be away, hang or die. A lease call has a deadline, and after one that failed there are
 //! none for a second: one caller a second learns whether Redis is back, and the others do not wait for it.
@@ -73,15 +73,15 @@ for _, key in ipairs(KEYS) do
 end
 return released";
 
-/// Compare and lengthen. Only a lease that is there, that is its own and that ends earlier: a copy of this that
-/// lands late changes nothing.
+/// Compare, say that it is held, and lengthen. Only a lease that is there, that is its own and that ends earlier: a
+/// copy of this that lands late changes nothing.
 const LENGTHEN: &str = "
 local lengthened = 0
 for _, key in ipairs(KEYS) do
   local lease = redis.call('GET', key)
   if lease then
     local ends, state, who = string.match(lease, '^(%d+)|(%a+)|(.*)$')
-    if who == ARGV[1] and state == 'HELD' and tonumber(ends) < tonumber(ARGV[2]) then
+    if who == ARGV[1] and state ~= 'SOLD' and tonumber(ends) < tonumber(ARGV[2]) then
       redis.call('SET', key, ARGV[3], 'PX', ARGV[4])
       lengthened = lengthened + 1
     end
@@ -109,7 +109,8 @@ return sold";
 #[derive(Debug, PartialEq, Eq)]
 struct Lease<'a> {
     until: Millis,
-    sold: bool,
+    /// ASKED while its hold is not committed, then HELD, then SOLD.
+    state: &'a str,
     holder: &'a str,
 }
 
@@ -119,13 +120,13 @@ impl<'a> Lease<'a> {
         let (state, holder) = rest.split_once('|')?;
         Some(Self {
             until: until.parse().ok()?,
-            sold: state == "SOLD",
+            state,
             holder,
         })
     }
 
-    fn text(until: Millis, holder: &str) -> String {
-        format!("{until}|HELD|{holder}")
+    fn text(until: Millis, state: &str, holder: &str) -> String {
+        format!("{until}|{state}|{holder}")
     }
 
     fn booking_id(&self) -> &'a str {
@@ -178,7 +179,7 @@ impl BoxOffice {
     pub(crate) async fn acquire_leases(&self, new: &NewBooking) -> Option<Rejection> {
         let (now, keys) = (self.now(), new.keys());
         let (holder, until) = (new.holder(&keys), now + TAKING_MS);
-        let lease = Lease::text(until, &holder);
+        let lease = Lease::text(until, "ASKED", &holder);
         let arguments = [&holder, &now.to_string(), &lease, &TAKING_MS.to_string()];
         let answer: Option<(String, String)> = self.script(ACQUIRE, &keys, &arguments).await;
         let (place, lease) = answer?;
@@ -189,12 +190,12 @@ impl BoxOffice {
         if lease.booking_id() == new.booking_id {
             return None;
         }
-        Some(match lease.sold {
-            true => Rejection::Sold { seat },
-            false => Rejection::Held {
-                seat,
-                until: lease.until,
-            },
+        let until = lease.until;
+        Some(match lease.state {
+            "SOLD" => Rejection::Sold { seat },
+            "HELD" => Rejection::Held { seat, until },
+            // DynamoDB has not said yet whose it is, nor whether it can be had at all.
+            _ => Rejection::Asked { seat },
         })
     }
 
@@ -229,7 +230,7 @@ impl BoxOffice {
     pub(crate) async fn lengthen_leases(&self, booking: &BookingState) {
         let (until, holder) = (booking.hold_expires_at, booking.holder());
         let life = (until - self.now()).max(1).to_string();
-        let lease = Lease::text(until, &holder);
+        let lease = Lease::text(until, "HELD", &holder);
         let arguments = [&holder, &until.to_string(), &lease, &life];
         let keys = lease_keys(&booking.lines);
         let _: Option<i64> = self.script(LENGTHEN, &keys, &arguments).await;

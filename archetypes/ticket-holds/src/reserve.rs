@@ -66,6 +66,10 @@ impl BoxOffice {
             Ok(Reserved::Before(there)) if there.open_at(self.now()).is_ok() => {
                 self.lengthen_leases(there).await;
             }
+            // It is bought, and its leases may have said so already.
+            Ok(Reserved::Before(there)) if there.status == BookingStatus::Confirmed => {
+                self.sell_leases(there).await;
+            }
             // A lease without a hold only keeps others away. Should there be a hold after all, its lease
             // is missed only by the bill.
             _ => self.release_request(new).await,

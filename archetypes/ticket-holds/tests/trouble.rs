@@ -327,6 +327,78 @@ async fn a_sold_seat_is_refused_as_sold() {
         .unwrap();
 }
 
+/// Its client got no answer and sends it again, while the lease says SOLD, or after it has ended.
+#[tokio::test]
+async fn a_reservation_sent_again_after_its_sale_leaves_the_lease_sold() {
+    for forgotten in [false, true] {
+        let venue = held(Realization::Leased).await;
+        venue.confirm("alice").await;
+        if forgotten {
+            venue.redis_forgets().await;
+        }
+        let told = venue.reserve("alice", &[1]).await;
+        assert!(
+            matches!(&told, Reserved::Before(it) if it.status == BookingStatus::Confirmed),
+            "{told:?}"
+        );
+        let recording = venue.office.cloud().tap().record();
+        let told = venue.reserve("bob", &[1]).await;
+        assert_eq!(told, Reserved::Rejected(Rejection::Sold { seat: seat(1) }));
+        assert_eq!(recording.calls().len(), 1, "the lease says so");
+    }
+}
+
+/// Holds Bob's read until it may go on.
+struct SlowBob {
+    waits: Semaphore,
+    goes_on: Semaphore,
+}
+
+impl Plan for SlowBob {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            if &*request.actor == "bob" && request.operation == "BatchGetItem" {
+                self.waits.add_permits(1);
+                let _ = self.goes_on.acquire().await;
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+/// Seat 1 is sold, and the lease that said so has ended. Bob asks for it, alone or with seat 2, and Carol meets
+/// his lease before DynamoDB has answered him. She is not told that anybody holds the seat.
+#[tokio::test]
+async fn a_seat_that_another_buyer_asks_for_is_not_called_held() {
+    for bobs in [&[1][..], &[1, 2]] {
+        let venue = Arc::new(held(Realization::Leased).await);
+        venue.confirm("alice").await;
+        venue.redis_forgets().await;
+        let slow = Arc::new(SlowBob {
+            waits: Semaphore::new(0),
+            goes_on: Semaphore::new(0),
+        });
+        let _plan = venue.office.cloud().tap().install(slow.clone());
+        let carols = *bobs.last().unwrap();
+        let bob = cloud::as_actor("bob", venue.reserve("bob", bobs));
+        let carol = async {
+            let _ = slow.waits.acquire().await.unwrap();
+            let told = venue.reserve("carol", &[carols]).await;
+            slow.goes_on.add_permits(1);
+            told
+        };
+        let (bob, carol) = tokio::join!(bob, carol);
+        let asked = Rejection::Asked { seat: seat(carols) };
+        assert_eq!(carol, Reserved::Rejected(asked));
+        assert_eq!(bob, Reserved::Rejected(Rejection::Sold { seat: seat(1) }));
+        // A moment later she is told what is so.
+        match venue.reserve("carol", &[carols]).await {
+            Reserved::Rejected(Rejection::Sold { .. }) => assert_eq!(carols, 1),
+            told => assert!(matches!(told, Reserved::Held(_)) && carols == 2, "{told:?}"),
+        }
+    }
+}
+
 /// The process dies at any call, and nobody asks again. Without a hold the seat is free after seconds.
 async fn a_reservation_that_died_keeps_a_seat_for_seconds(realization: Realization) {
     CrashSweep::of(move || open(realization))

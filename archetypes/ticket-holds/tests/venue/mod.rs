@@ -574,7 +574,10 @@ impl Told {
         match self {
             Self::Reserve(Reserved::Held(_)) => "holds",
             Self::Reserve(Reserved::Before(_)) => "held before",
-            Self::Reserve(Reserved::Rejected(Rejection::Held { .. })) => "is told held",
+            // With leases some hear that it is asked for: the same end, a moment earlier.
+            Self::Reserve(Reserved::Rejected(Rejection::Held { .. } | Rejection::Asked { .. })) => {
+                "is told held"
+            }
             Self::Reserve(Reserved::Rejected(Rejection::Sold { .. })) => "is told sold",
             Self::Reserve(Reserved::Rejected(_)) => "is told no",
             Self::Confirm(Confirming::Confirmed(_)) => "confirms",
