@@ -426,12 +426,10 @@ pub async fn serve_until(
     let cards = SandboxCards::new(office.cloud().clone());
     let sweeper = tokio::spawn(sweep_forever(office.clone(), cards));
     let creator = tokio::spawn(create_forever(office.clone()));
-    let served = axum::serve(listener, app(office))
-        .with_graceful_shutdown(stop)
-        .await;
+    let served = serving::serve(listener, app(office), stop).await;
     sweeper.abort();
     creator.abort();
-    Ok(served?)
+    served
 }
 
 /// Ends what is over and, in a lane beside it, settles what is open, every second. A failure is said and tried

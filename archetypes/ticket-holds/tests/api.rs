@@ -9,6 +9,7 @@ use std::time::Duration;
 use ticket_holds::api::serve_until;
 use ticket_holds::domain::HOLD_MS;
 use ticket_holds::{BookingStatus, Realization};
+use tokio::io::AsyncWriteExt;
 use venue::{Venue, open_alone};
 
 in_both_realizations!(
@@ -247,5 +248,18 @@ async fn a_hold_is_taken_though_its_client_hangs_up(realization: Realization) {
 
 async fn stopping_ends_the_server(realization: Realization) {
     let (_venue, server) = serve(realization).await;
+    server.stopped().await.unwrap();
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_keep_the_server_from_stopping() {
+    let (_venue, server) = serve(Realization::Pure).await;
+    let host = server.base.trim_start_matches("http://");
+    let mut socket = tokio::net::TcpStream::connect(host).await.unwrap();
+    let head = "POST /events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let half = b"content-length: 100\r\n\r\n{";
+    socket.write_all(half).await.unwrap();
+    assert_eq!(server.get("/nowhere").await.0, 404);
     server.stopped().await.unwrap();
 }
