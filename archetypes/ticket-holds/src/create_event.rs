@@ -13,6 +13,7 @@ use crate::domain::{
 };
 use crate::general_admission::{ADMISSION_SHARDS, AdmissionShard};
 use crate::neighbours::{AT_ONCE, PATIENCE, patient};
+use crate::seat_changes::SKEW_MS;
 use crate::{BoxOffice, OfficeError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemOutput;
 use aws_sdk_dynamodb::types::{
@@ -131,10 +132,10 @@ const TICKET_GUARD: &str = "attribute_not_exists(block_id)";
 const CREATING: &str = "creating";
 const BEING_CREATED: &str = "creating = :creating";
 
-/// Whether the next pass may be made. A time further ahead than a pass was written by a wrong clock, and does not
-/// count.
+/// Whether the next pass may be made. Clocks are never the same, so a time a little further ahead than a pass is
+/// waited for. One that is further ahead than clocks may be apart was written by a wrong clock, and does not count.
 fn is_due(due_at: Option<Millis>, now: Millis) -> bool {
-    due_at.is_none_or(|due| !(now + 1..=now + PASS_MS).contains(&due))
+    due_at.is_none_or(|due| !(now + 1..=now + PASS_MS + SKEW_MS).contains(&due))
 }
 
 /// What one transaction takes beside the event.

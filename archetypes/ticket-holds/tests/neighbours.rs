@@ -21,6 +21,7 @@ use ticket_holds::create_event::PASS_MS;
 use ticket_holds::domain::HOLD_MS;
 use ticket_holds::lease::REST_MS;
 use ticket_holds::purchase::Cards;
+use ticket_holds::seat_changes::SKEW_MS;
 use ticket_holds::section_views::WINDOW_MS;
 use ticket_holds::tables::{DUE_SHARDS, TABLES, due_shard};
 use ticket_holds::{
@@ -586,4 +587,24 @@ async fn of_many_servers_one_makes_the_pass() {
         passes += 1;
     }
     assert_eq!((passes, heat.throttled()), (6, 0));
+}
+
+/// The clocks of two servers are apart, as clocks are: who is behind sees a pass a little more than a second ahead.
+#[tokio::test]
+async fn a_clock_that_is_a_little_behind_makes_no_pass_beside() {
+    for behind in [1, 50, 900, SKEW_MS] {
+        let venue = open_alone(Realization::Pure).await;
+        let cloud = venue.office.cloud();
+        let bobs = cloud.with_clock(Clock::manual(cloud.now() - behind));
+        let bob = BoxOffice::new(bobs, Realization::Pure);
+        let mut hall = event("hall");
+        hall.sections[0].tickets = Tickets::Seats(1_000);
+        venue.office.create_event(&hall).await.unwrap();
+        assert!(bob.create_due().await.unwrap().is_empty(), "{behind}");
+        // If the other server dies, he makes the next pass when it is time by his clock.
+        bob.cloud()
+            .clock()
+            .advance(Duration::from_millis((PASS_MS + behind) as u64));
+        assert_eq!(bob.create_due().await.unwrap().len(), 1, "{behind}");
+    }
 }
