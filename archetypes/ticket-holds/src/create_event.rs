@@ -201,7 +201,7 @@ impl BoxOffice {
     /// Makes more tickets of an event, if it is time.
     pub async fn go_on_creating(&self, event_id: &str) -> Result<Creation, OfficeError> {
         let now = self.now();
-        let state = self.event_state(event_id, true).await?;
+        let state = self.event_state(event_id).await?;
         self.next_pass(state, now).await
     }
 
@@ -270,7 +270,7 @@ impl BoxOffice {
                 }
                 // Another pass is under way, or this is what an earlier sending of this one wrote.
                 Ok(Transaction::Cancelled(_)) => {
-                    state = self.event_state(&state.event.event_id, true).await?;
+                    state = self.event_state(&state.event.event_id).await?;
                     break;
                 }
                 Err(CloudError::Conflict(_)) if attempt < ATTEMPTS => {
@@ -279,7 +279,7 @@ impl BoxOffice {
                     for (section, _) in &batch {
                         *of_section.entry(*section).or_insert(0) -= 1;
                     }
-                    state = self.event_state(&state.event.event_id, true).await?;
+                    state = self.event_state(&state.event.event_id).await?;
                     // Another pass is under way.
                     if state.tickets_made as usize != from {
                         break;
@@ -389,17 +389,13 @@ impl BoxOffice {
         if let Some(event) = self.events.get(event_id) {
             return Ok((event, Creation::OnSale));
         }
-        let state = self.event_state(event_id, false).await?;
+        let state = self.event_state(event_id).await?;
         let creation = self.so_far(&state);
         Ok((state.event, creation))
     }
 
-    /// The event as it is in the table.
-    async fn event_state(
-        &self,
-        event_id: &str,
-        consistent: bool,
-    ) -> Result<EventState, OfficeError> {
+    /// The event as it is in the table. Consistent: an event that was announced is denied to no client.
+    async fn event_state(&self, event_id: &str) -> Result<EventState, OfficeError> {
         let unknown = || OfficeError::UnknownEvent(event_id.chars().take(MAX_TEXT).collect());
         text("event_id", event_id).map_err(|_| unknown())?;
         let found = self
@@ -407,7 +403,7 @@ impl BoxOffice {
             .get_item()
             .table_name(self.table("events"))
             .key("event_id", s(event_id))
-            .consistent_read(consistent)
+            .consistent_read(true)
             .send()
             .await
             .map_err(CloudError::from)?;

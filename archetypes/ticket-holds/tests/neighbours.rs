@@ -608,3 +608,17 @@ async fn a_clock_that_is_a_little_behind_makes_no_pass_beside() {
         assert_eq!(bob.create_due().await.unwrap().len(), 1, "{behind}");
     }
 }
+
+/// The replica that another server reads first has not heard of the event yet.
+#[tokio::test]
+async fn an_event_on_sale_is_denied_by_no_stale_read() {
+    let venue = open_alone(Realization::Pure).await;
+    let stale = Faults::seeded(1).stale_read(1.0);
+    let _plan = venue.office.cloud().tap().install(Arc::new(stale));
+    let other = BoxOffice::new(venue.office.cloud().clone(), Realization::Pure);
+    let (_, creation) = other.event_so_far(&venue.event_id).await.unwrap();
+    assert_eq!(creation, Creation::OnSale);
+    let other = BoxOffice::new(venue.office.cloud().clone(), Realization::Pure);
+    let told = other.reserve(&venue.new_booking("alice", &[1])).await;
+    assert!(matches!(told, Ok(Reserved::Held(_))), "{told:?}");
+}
