@@ -36,8 +36,12 @@ pub const LEASE_PATIENCE: Duration = Duration::from_millis(50);
 /// How long there are no lease calls after one that failed.
 pub const REST_MS: Millis = 1_000;
 
-/// How many releases are remembered for a Redis that is away. Beyond that the oldest is forgotten.
+/// How many releases are remembered, for a Redis that is away or fails over. Beyond that the oldest is forgotten.
 const MOST_OWED: usize = 1_000;
+
+/// How long after its answer a release is sent once more. The Redis that answered it may die, and the one that takes
+/// over may not have heard of it.
+pub const AGAIN_MS: Millis = 5_000;
 
 /// Takes each seat, all or none. A lease that is over is nobody's, and one of the same request is its own
 /// earlier success. Gives the place of the first seat that has another lease, and that lease, or 0.
@@ -205,24 +209,46 @@ impl BoxOffice {
         let _: Option<i64> = self.script(RELEASE, &keys, &[&new.holder(&keys)]).await;
     }
 
-    /// Lets the leases of a booking go that are still its own. Without an answer it is owed: they last as long as
-    /// the hold would have.
+    /// Lets the leases of a booking go that are still its own. They last as long as the hold would have, so without
+    /// an answer it is owed, and with one it is sent again: Redis may forget what it has answered.
     pub(crate) async fn release_leases(&self, booking: &BookingState) {
         let (holder, keys) = (booking.holder(), lease_keys(&booking.lines));
+        if self.realization == Realization::Pure || keys.is_empty() {
+            return;
+        }
         let released: Option<i64> = self.script(RELEASE, &keys, &[&holder]).await;
-        if released.is_none() && self.realization == Realization::Leased && !keys.is_empty() {
-            self.leases.owe(holder, keys);
+        let state = &mut *self.leases.lock();
+        match released {
+            None => owe(&mut state.owed, self.now(), holder, keys),
+            Some(_) => owe(&mut state.again, self.now() + AGAIN_MS, holder, keys),
         }
     }
 
-    /// Lets go what could not be let go before. The sweeper does it, until Redis does not answer.
+    /// Lets go what could not be let go before, and once more what was. The sweeper does it, until Redis does not
+    /// answer.
     pub(crate) async fn release_owed(&self) {
-        for (holder, keys) in self.leases.owed() {
+        let now = self.now();
+        let (owed, again) = {
+            let state = self.leases.lock();
+            let due = state.again.iter().filter(|it| it.at <= now);
+            (state.owed.clone(), due.cloned().collect::<Vec<_>>())
+        };
+        for release in owed {
+            let Release { holder, keys, .. } = release;
             let released: Option<i64> = self.script(RELEASE, &keys, &[&holder]).await;
             if released.is_none() {
                 return;
             }
-            self.leases.lock().owed.retain(|(owed, _)| *owed != holder);
+            let state = &mut *self.leases.lock();
+            state.owed.retain(|it| it.holder != holder);
+            owe(&mut state.again, now + AGAIN_MS, holder, keys);
+        }
+        for Release { holder, keys, .. } in again {
+            let released: Option<i64> = self.script(RELEASE, &keys, &[&holder]).await;
+            if released.is_none() {
+                return;
+            }
+            self.leases.lock().again.retain(|it| it.holder != holder);
         }
     }
 
@@ -315,11 +341,30 @@ struct State {
     connecting: Option<Connecting>,
     /// The connection that the cloud shares was silent once.
     failed: bool,
+    /// Releases without an answer.
     owed: VecDeque<Release>,
+    /// Releases that were answered, to be sent once more.
+    again: VecDeque<Release>,
 }
 
 /// A holder, and the seats whose leases it no longer needs.
-type Release = (String, Vec<(String, String)>);
+#[derive(Clone)]
+struct Release {
+    /// When it is to be sent.
+    at: Millis,
+    holder: String,
+    keys: Vec<(String, String)>,
+}
+
+fn owe(owed: &mut VecDeque<Release>, at: Millis, holder: String, keys: Vec<(String, String)>) {
+    if owed.iter().any(|known| known.holder == holder) {
+        return;
+    }
+    if owed.len() >= MOST_OWED {
+        owed.pop_front();
+    }
+    owed.push_back(Release { at, holder, keys });
+}
 
 type Connecting = Shared<BoxFuture<'static, Option<RedisConnection>>>;
 
@@ -378,19 +423,6 @@ impl Leases {
         let connecting = attempt.map(|ended| ended.ok().flatten()).boxed().shared();
         state.connecting = Some(connecting.clone());
         connecting
-    }
-
-    fn owe(&self, holder: String, keys: Vec<(String, String)>) {
-        let owed = &mut self.lock().owed;
-        owed.retain(|(known, _)| *known != holder);
-        if owed.len() >= MOST_OWED {
-            owed.pop_front();
-        }
-        owed.push_back((holder, keys));
-    }
-
-    fn owed(&self) -> Vec<Release> {
-        self.lock().owed.iter().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -10,6 +10,7 @@ use cloud::item::shard_of;
 use cloud::tap::{Amend, Call, Plan, Request, Service, Verdict};
 use cloud::{Clock, CloudError};
 use futures::future::{BoxFuture, join_all};
+use redis::AsyncCommands;
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::collections::BTreeSet;
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use ticket_holds::api::sweep_forever;
 use ticket_holds::create_event::PASS_MS;
-use ticket_holds::domain::HOLD_MS;
-use ticket_holds::lease::REST_MS;
+use ticket_holds::domain::{HOLD_MS, block_id};
+use ticket_holds::lease::{AGAIN_MS, REST_MS};
 use ticket_holds::purchase::Cards;
 use ticket_holds::seat_changes::SKEW_MS;
 use ticket_holds::section_views::WINDOW_MS;
@@ -68,6 +69,42 @@ async fn a_cancellation_while_redis_rests_frees_the_seat() {
             .iter()
             .all(|call| call.request.service == Service::Redis)
     );
+}
+
+/// Redis fails over, and the one that takes over has not heard of the cancellation. In between Bob may have come.
+#[tokio::test]
+async fn a_release_that_redis_forgets_is_sent_again() {
+    for bob_came in [false, true] {
+        let venue = open_alone(Realization::Leased).await;
+        venue.hold("alice", &[1]).await;
+        let block = block_id(&venue.event_id, "A");
+        let key = venue.office.lease_key(&block, &seat(1).key());
+        let cloud = venue.office.cloud();
+        let mut redis = cloud.beside_tap().redis().await.unwrap();
+        let lease: String = redis.get(&key).await.unwrap();
+        venue.office.cancel(&venue.id("alice")).await.unwrap();
+        if bob_came {
+            venue.hold("bob", &[1]).await;
+        } else {
+            let _: () = redis.set(&key, lease).await.unwrap();
+            let told = venue.reserve("bob", &[1]).await;
+            assert!(matches!(told, Reserved::Rejected(_)), "{told:?}");
+        }
+        let recording = cloud.tap().record();
+        let redis = |call: &&Call| call.request.service == Service::Redis;
+        let asked = || recording.take().iter().filter(redis).count();
+        venue.office.sweep(&venue.cards).await;
+        assert_eq!(asked(), 0, "it was answered a moment ago");
+        cloud
+            .clock()
+            .advance(Duration::from_millis(AGAIN_MS as u64));
+        venue.office.sweep(&venue.cards).await;
+        venue.office.sweep(&venue.cards).await;
+        assert_eq!(asked(), 1, "once");
+        let told = venue.reserve("carol", &[1]).await;
+        assert_eq!(matches!(told, Reserved::Held(_)), !bob_came, "{told:?}");
+        assert!(!bob_came || asked() == 1, "Bob's lease stands");
+    }
 }
 
 async fn serve(office: &BoxOffice) -> Served {
