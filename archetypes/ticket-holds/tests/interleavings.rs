@@ -8,11 +8,13 @@ mod venue;
 
 use chaos::Interleave;
 use std::collections::BTreeSet;
+use std::time::Duration;
+use ticket_holds::lease::TAKING_MS;
 use ticket_holds::tables::due_shard;
-use ticket_holds::{Cancelling, Expiry, Realization};
+use ticket_holds::{Cancelling, Expiry, Realization, Rejection, Reserved};
 use venue::{
-    Told, Venue, buyer, canceller, checked, confirmer, expirer, extender, forget, lapsed,
-    lapsed_alone, late_reserver, open, payer, paying, reserver,
+    Told, Venue, buyer, canceller, checked, confirmer, expirer, extender, forget, held, lapsed,
+    lapsed_alone, late_reserver, open, payer, paying, reserver, seat,
 };
 
 in_both_realizations!(
@@ -283,4 +285,42 @@ async fn an_authorization_that_arrives_after_its_hold_has_ended_is_refused() {
     let order = "alice sweeper sweeper sweeper sweeper sweeper alice alice";
     let end = actors.replay(&order.parse().unwrap()).await.unwrap();
     assert_eq!(end, "alice pays nothing, sweeper expires");
+}
+
+/// Whatever the order, a seat that is free is had by the next buyer within seconds.
+#[tokio::test]
+async fn a_cancellation_beside_its_reservation_leaves_no_lease_of_a_free_seat() {
+    let race = Interleave::of(|| held(Realization::Leased));
+    let race = canceller(reserver(race, "alice-again", &[1]), "canceller");
+    let race = race.check(|venue, _| async move {
+        venue.invariants().await?;
+        let clock = venue.office.cloud().clock();
+        clock.advance(Duration::from_millis(TAKING_MS as u64));
+        let told = venue.reserve("bob", &[1]).await;
+        match told {
+            Reserved::Held(_) => Ok("bob has it".into()),
+            told => Err(format!("it is free, and bob was told {told:?}")),
+        }
+    });
+    let explored = race.run().await.unwrap();
+    assert!(explored.schedules > 50, "{}", explored.schedules);
+}
+
+/// Whatever the order, the lease says in the end that the seat is sold.
+#[tokio::test]
+async fn a_purchase_beside_its_reservation_leaves_the_lease_sold() {
+    let race = Interleave::of(|| held(Realization::Leased));
+    let race = confirmer(reserver(race, "alice-again", &[1]), "alice");
+    let race = race.check(|venue, _| async move {
+        venue.invariants().await?;
+        let recording = venue.office.cloud().tap().record();
+        let told = venue.reserve("bob", &[1]).await;
+        let sold = Reserved::Rejected(Rejection::Sold { seat: seat(1) });
+        match told == sold && recording.calls().len() == 1 {
+            true => Ok("bob is told sold".into()),
+            false => Err(format!("bob was told {told:?}")),
+        }
+    });
+    let explored = race.run().await.unwrap();
+    assert!(explored.schedules >= 20, "{}", explored.schedules);
 }
