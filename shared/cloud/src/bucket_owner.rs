@@ -71,13 +71,15 @@ impl Intercept for Expect {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::{Backend, Clock, Cloud, Ids, Options, Parts};
     use crate::{LOCAL_KEY, LOCAL_SECRET, local_config};
     use aws_config::Region;
     use aws_credential_types::Credentials;
     use aws_credential_types::provider::SharedCredentialsProvider;
     use aws_sdk_s3::presigning::PresigningConfig;
     use aws_smithy_runtime_api::client::http::{
-        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+        SharedHttpConnector,
     };
     use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
     use aws_smithy_types::body::SdkBody;
@@ -88,6 +90,7 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Aws {
         owners: Arc<Mutex<Vec<Option<String>>>>,
+        bodies: Arc<Mutex<Vec<String>>>,
         silent: bool,
     }
 
@@ -105,6 +108,9 @@ mod tests {
         fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
             let owner = request.headers().get("x-amz-expected-bucket-owner");
             self.owners.lock().unwrap().push(owner.map(str::to_owned));
+            let body = request.body().bytes().unwrap_or_default();
+            let body = String::from_utf8_lossy(body).into_owned();
+            self.bodies.lock().unwrap().push(body);
             let silent = self.silent;
             HttpConnectorFuture::new(async move {
                 if silent {
@@ -152,6 +158,46 @@ mod tests {
         let store = config(&aws, unnamed()).to_builder();
         let store = store.endpoint_url("http://localhost:9000").build();
         assert_eq!(account(&store, Patience::DEFAULT).await.unwrap(), None);
+    }
+
+    /// What the aws backend makes of its configuration.
+    fn cloud(aws: &Aws, region: &'static str) -> Cloud {
+        let options = Options {
+            backend: Backend::Aws,
+            data: None,
+            prefix: Some("test-".to_owned()),
+            clock: Clock::System,
+            ids: Ids::Uuid,
+        };
+        let config = config(aws, unnamed()).to_builder();
+        let parts = Parts {
+            shared: config.region(Region::new(region)).build(),
+            http: SharedHttpClient::new(aws.clone()),
+            endpoints: [None, None, None],
+            path_style: false,
+            bucket_owner: Some("210987654321".to_owned()),
+            #[cfg(feature = "redis")]
+            redis: crate::RedisAddress::At("redis://localhost".to_owned()),
+            keep: Arc::new(()),
+        };
+        Cloud::new(Backend::Aws, &options, parts)
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_made_where_the_client_is_and_then_asked_for_by_owner() {
+        let constraint = "<LocationConstraint>eu-central-1</LocationConstraint>";
+        for (region, constrained) in [("eu-central-1", true), ("us-east-1", false)] {
+            let aws = Aws::default();
+            let cloud = cloud(&aws, region);
+            cloud.create_bucket("files").await.unwrap();
+            let made = aws.bodies.lock().unwrap().concat();
+            assert_eq!(made.contains(constraint), constrained, "{region}: {made}");
+            assert_eq!(made.contains("LocationConstraint"), constrained, "{made}");
+            let _ = cloud.s3().list_objects_v2().bucket("b").send().await;
+            let owners = aws.owners.lock().unwrap();
+            assert_eq!(owners.first(), Some(&None));
+            assert_eq!(owners.last(), Some(&Some("210987654321".to_owned())));
+        }
     }
 
     #[tokio::test]

@@ -32,8 +32,12 @@ pub fn from_item<T: DeserializeOwned>(item: &Item) -> Result<T, CloudError> {
 /// Waits a little before a conflict is tried again, longer each time, at most 64 ms, and with jitter: those
 /// that met once would otherwise meet again.
 pub async fn pause(attempt: u32) {
+    tokio::time::sleep(pause_before(attempt)).await;
+}
+
+fn pause_before(attempt: u32) -> Duration {
     let most = 1_000 << attempt.min(6);
-    tokio::time::sleep(Duration::from_micros(fastrand::u64(most / 2..=most))).await;
+    Duration::from_micros(fastrand::u64(most / 2..=most))
 }
 
 /// The items of a query, of all its pages.
@@ -113,5 +117,16 @@ mod tests {
             .map(|id| shard_of(&format!("id-{id}"), 8))
             .collect();
         assert_eq!(used.len(), 8);
+    }
+
+    #[test]
+    fn a_pause_grows_to_64_ms_and_those_that_met_pause_differently() {
+        for (attempt, most) in [(0, 1), (3, 8), (6, 64), (60, 64)] {
+            let most = Duration::from_millis(most);
+            let pauses = (0..100).map(|_| pause_before(attempt));
+            let pauses: std::collections::BTreeSet<_> = pauses.collect();
+            assert!(pauses.iter().all(|it| (most / 2..=most).contains(it)));
+            assert!(pauses.len() > 10, "{pauses:?}");
+        }
     }
 }

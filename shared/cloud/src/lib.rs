@@ -330,6 +330,7 @@ impl Clients {
             s3: aws_sdk_s3::Client::from_conf(
                 (self.s3.config().to_builder())
                     .timeout_config(patience.s3())
+                    .stalled_stream_protection(patience.stall())
                     .build(),
             ),
             #[cfg(any(feature = "redis", feature = "http"))]

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "s3")]
+use aws_sdk_s3::config::StalledStreamProtectionConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
 /// SQS answers an empty long poll after at most this long, and that is no hang.
@@ -23,9 +25,10 @@ pub struct Patience {
     pub attempt: Duration,
     /// For a call with all its retries.
     pub operation: Duration,
-    /// For one sending of an object to S3, or the first byte of one from there. What stalls later, the
-    /// SDK's stalled-stream protection ends.
+    /// For one sending of an object to S3, or the first byte of one from there.
     pub transfer: Duration,
+    /// For a transfer that has begun and on which nothing moves.
+    pub stall: Duration,
     /// For a Redis command, and for connecting to Redis.
     pub redis: Duration,
 }
@@ -37,6 +40,7 @@ impl Patience {
         attempt: Duration::from_secs(6),
         operation: Duration::from_secs(20),
         transfer: Duration::from_secs(30),
+        stall: Duration::from_secs(20),
         redis: Duration::from_secs(5),
     };
 
@@ -46,6 +50,7 @@ impl Patience {
         attempt: Duration::from_millis(100),
         operation: Duration::from_millis(400),
         transfer: Duration::from_millis(200),
+        stall: Duration::from_millis(200),
         redis: Duration::from_millis(100),
     };
 
@@ -67,6 +72,13 @@ impl Patience {
     #[cfg(feature = "s3")]
     pub(crate) fn s3(self) -> TimeoutConfig {
         self.limits(self.transfer, self.transfer * 3)
+    }
+
+    #[cfg(feature = "s3")]
+    pub(crate) fn stall(self) -> StalledStreamProtectionConfig {
+        StalledStreamProtectionConfig::enabled()
+            .grace_period(self.stall)
+            .build()
     }
 
     fn limits(self, attempt: Duration, operation: Duration) -> TimeoutConfig {
