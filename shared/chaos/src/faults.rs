@@ -155,12 +155,10 @@ impl Faults {
                 Fault::LostRequest => Verdict::LoseRequest,
                 Fault::LostAnswer => Verdict::LoseAnswer,
                 Fault::StaleRead => match stale_read(request) {
-                    Some(body) => ok(state.answers.get(&body).cloned().unwrap_or_else(|| {
-                        match request.operation.as_str() {
-                            "GetItem" => json!({}),
-                            _ => json!({"Items": [], "Count": 0, "ScannedCount": 0}),
-                        }
-                    })),
+                    Some(body) => {
+                        let earlier = state.answers.get(&body).cloned();
+                        ok(earlier.unwrap_or_else(|| nothing_yet(request)))
+                    }
                     None => continue,
                 },
                 Fault::DuplicateDelivery => {
@@ -234,12 +232,33 @@ fn is_setup(request: &Request) -> bool {
     }
 }
 
-/// The request, if it is eventually consistent and so may be stale: of an index or of a table.
+/// The request, if it is eventually consistent and so may be stale: of an index or of a table. A batch is, if it
+/// reads no table consistently.
 fn stale_read(request: &Request) -> Option<String> {
-    let reads = matches!(request.operation.as_str(), "Query" | "Scan" | "GetItem");
-    let consistent = request.body.get("ConsistentRead") == Some(&Value::Bool(true));
-    let may_lag = request.service == Service::DynamoDb && reads && !consistent;
-    may_lag.then(|| request.body.to_string())
+    let consistent = |read: &Value| read.get("ConsistentRead") == Some(&Value::Bool(true));
+    let may_lag = match request.operation.as_str() {
+        "Query" | "Scan" | "GetItem" => !consistent(&request.body),
+        "BatchGetItem" => !tables_of_batch(request).any(|(_, read)| consistent(read)),
+        _ => false,
+    };
+    (request.service == Service::DynamoDb && may_lag).then(|| request.body.to_string())
+}
+
+fn tables_of_batch(request: &Request) -> impl Iterator<Item = (&String, &Value)> {
+    let tables = request.body.get("RequestItems").and_then(Value::as_object);
+    tables.into_iter().flatten()
+}
+
+/// What a replica answers that has not heard of any write.
+fn nothing_yet(request: &Request) -> Value {
+    match request.operation.as_str() {
+        "GetItem" => json!({}),
+        "BatchGetItem" => {
+            let empty = tables_of_batch(request).map(|(table, _)| (table.clone(), json!([])));
+            json!({"Responses": empty.collect::<serde_json::Map<_, _>>(), "UnprocessedKeys": {}})
+        }
+        _ => json!({"Items": [], "Count": 0, "ScannedCount": 0}),
+    }
 }
 
 /// The queue, if it asks for messages.

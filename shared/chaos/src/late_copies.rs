@@ -8,7 +8,7 @@
 use crate::story::{lock, numbered, or_panic, told};
 use crate::{Tokenless, World};
 use cloud::as_actor;
-use cloud::tap::{Call, LateCopy, Plan, Request, Verdict};
+use cloud::tap::{Call, LateCopy, Outcome, Plan, Request, Verdict};
 use futures::future::BoxFuture;
 use std::fmt;
 use std::future::{pending, poll_fn};
@@ -195,12 +195,11 @@ impl<W: World> LateCopies<W> {
             }
         }
         drop(installed);
-        let landed = lock(&mail.seen).landed;
-        let over = !landed;
+        let over = lock(&mail.seen).landed.is_none();
         if over && let Some(outcome) = mail.copy.deliver().await {
-            lock(&mail.seen).land(&outcome.to_string());
+            lock(&mail.seen).land(outcome);
         }
-        let (calls, point, writes) = {
+        let (calls, point, writes, landed) = {
             let mut seen = lock(&mail.seen);
             let point = match &seen.kept {
                 Some(what) => format!("{what} lands {after} calls later"),
@@ -212,7 +211,8 @@ impl<W: World> LateCopies<W> {
                 .filter(|(_, request)| request.is_write() && about(request))
                 .map(|(k, _)| *k)
                 .collect();
-            (std::mem::take(&mut seen.calls), point, writes)
+            let calls = std::mem::take(&mut seen.calls);
+            (calls, point, writes, seen.landed.take())
         };
         let harmed = |why| Harmed {
             point: point.clone(),
@@ -221,6 +221,15 @@ impl<W: World> LateCopies<W> {
             harmless,
         };
         ended.map_err(&harmed)?;
+        if late.is_some() {
+            match landed {
+                None => return Err(harmed("no copy of this call could be made".to_owned())),
+                Some(Outcome::NoAnswer(why)) => {
+                    return Err(harmed(format!("the copy did not land: {why}")));
+                }
+                Some(_) => {}
+            }
+        }
         if let Some(check) = &self.check {
             let judged = or_panic(as_actor("check", check(world))).await;
             let judged = judged.unwrap_or_else(|panic| Err(format!("the check panicked: {panic}")));
@@ -273,17 +282,18 @@ struct Seen {
     kept: Option<String>,
     number: Option<u64>,
     later: usize,
-    landed: bool,
+    /// What became of the copy.
+    landed: Option<Outcome>,
     died: bool,
     calls: Vec<String>,
 }
 
 impl Seen {
-    fn land(&mut self, outcome: &str) {
-        self.landed = true;
+    fn land(&mut self, outcome: Outcome) {
         let what = self.kept.clone().unwrap_or_default();
         self.calls
             .push(format!("— the late copy of {what} lands here: {outcome} —"));
+        self.landed = Some(outcome);
     }
 }
 
@@ -340,13 +350,13 @@ impl Plan for Mail {
                     seen.died = true;
                 }
                 // The copy of a dead sender cannot land before its own sending.
-                let counts = seen.kept.is_some() && !dies && !seen.landed;
+                let counts = seen.kept.is_some() && !dies && seen.landed.is_none();
                 let lands = counts && seen.later == self.after;
                 seen.later += usize::from(counts);
                 (lands, dies)
             };
             if lands && let Some(outcome) = self.copy.deliver().await {
-                lock(&self.seen).land(&outcome.to_string());
+                lock(&self.seen).land(outcome);
             }
             if dies {
                 pending::<()>().await;

@@ -157,6 +157,36 @@ async fn a_stale_index_answers_as_it_did_before() {
 }
 
 #[tokio::test]
+async fn a_stale_table_answers_as_it_did_before_and_a_consistent_read_is_not_stale() {
+    let cloud = toy::zero().await;
+    let batch = async |consistent| {
+        let keys = vec![toy::key("a")];
+        let read = cloud.read_batch(vec![("counters", keys)], consistent).await;
+        read.unwrap().remove("counters").unwrap_or_default().len()
+    };
+    let one = async |consistent| {
+        let read = cloud.dynamodb().get_item();
+        let read = read.table_name(cloud.names().table("counters"));
+        let read = read.set_key(Some(toy::key("a")));
+        let read = read.consistent_read(consistent).send().await;
+        usize::from(read.unwrap().item.is_some())
+    };
+    let faults = Arc::new(Faults::seeded(7).stale_read(1.0).sparing("early"));
+    let _plan = cloud.tap().install(faults.clone());
+    assert_eq!((one(true).await, batch(true).await), (1, 1));
+    assert!(faults.injected().is_empty());
+    assert_eq!(
+        (one(false).await, batch(false).await),
+        (0, 0),
+        "no news yet"
+    );
+    let fresh = as_actor("early", async { (one(false).await, batch(false).await) });
+    assert_eq!(fresh.await, (1, 1));
+    assert_eq!((one(false).await, batch(false).await), (1, 1), "as before");
+    assert_eq!(faults.injected()[&Fault::StaleRead], 4);
+}
+
+#[tokio::test]
 async fn a_stale_index_finds_the_sweeper_that_trusts_it() {
     // The planted bug: acts on what the index said, without looking at the base item.
     let cloud = toy::zero().await;

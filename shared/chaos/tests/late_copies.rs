@@ -3,6 +3,7 @@
 
 mod toy;
 
+use aws_sdk_s3::primitives::ByteStream;
 use chaos::LateCopies;
 use cloud::Cloud;
 use std::sync::Arc;
@@ -126,4 +127,25 @@ async fn a_story_without_a_write_shows_nothing_and_fails() {
         .await
         .unwrap_err();
     assert!(harmed.why.contains("makes no write"), "{}", harmed.why);
+}
+
+/// The body is read once, so there is nothing to send again.
+#[tokio::test]
+async fn a_write_of_which_no_copy_can_be_made_shows_nothing_and_fails() {
+    let with_bucket = || async {
+        let cloud = toy::zero().await;
+        cloud.create_bucket("files").await.unwrap();
+        cloud
+    };
+    let harmed = LateCopies::of(with_bucket)
+        .act("uploader", |cloud| async move {
+            let put = cloud.s3().put_object().key("k").content_length(4);
+            let put = put.bucket(cloud.names().bucket("files"));
+            let body = ByteStream::from_body_1_x("once".to_owned());
+            put.body(body).send().await.unwrap();
+        })
+        .run()
+        .await
+        .unwrap_err();
+    assert_eq!(harmed.why, "no copy of this call could be made");
 }

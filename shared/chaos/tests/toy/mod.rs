@@ -3,9 +3,10 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
-use aws_sdk_dynamodb::types::AttributeValue::{N, S};
+use aws_sdk_dynamodb::types::AttributeValue::{self, N, S};
 use cloud::tables::{Billing, Index, Key, Projection, Scope, Table};
 use cloud::{Cloud, CloudError, Guard, Guarded};
+use std::collections::HashMap;
 
 pub const COUNTERS: Table = Table {
     name: "counters",
@@ -58,6 +59,10 @@ pub async fn read(cloud: &Cloud, id: &str) -> Result<Option<i64>, CloudError> {
     Ok(answer
         .item
         .map(|item| item["amount"].as_n().unwrap().parse().unwrap()))
+}
+
+pub fn key(id: &str) -> HashMap<String, AttributeValue> {
+    HashMap::from([("counter_id".to_owned(), S(id.to_owned()))])
 }
 
 /// Writes without looking.
