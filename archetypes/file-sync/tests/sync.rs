@@ -15,6 +15,8 @@ use std::fs;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 /// Syncs until a call is reached, and dies there.
@@ -709,4 +711,48 @@ async fn a_directory_is_one_device_and_has_one_remote() {
     assert!(matches!(refused, SyncError::RemoteGone), "{refused}");
     assert_eq!(devices.read(0, "file"), "precious");
     assert_ne!(root, EntryId::root());
+}
+
+/// Says this to each request, and then nothing.
+async fn store_that_stalls(says: &'static [u8]) -> String {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            let (mut stream, _) = server.accept().await.unwrap();
+            stream.write_all(says).await.unwrap();
+            open.push(stream);
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_store_that_accepts_and_never_answers_holds_no_device() {
+    let devices = Devices::new().await;
+    devices.write(0, "a.txt", "one");
+    devices.sync(0).await;
+    devices.write(1, "b.txt", "two");
+    for says in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\no"] {
+        let store = devices.store();
+        let store = store.with_addresses_on(&store_that_stalls(says).await);
+        let settings = Settings {
+            stall: Duration::from_millis(200),
+            attempts: 2,
+            ..settings()
+        };
+        let directory = devices.directories[1].path();
+        let actor = devices.actor.clone();
+        let device = Device::open(store, actor, Some("phone"), "files", directory, settings);
+        let mut device = device.await.unwrap();
+        let sync = tokio::time::timeout(Duration::from_secs(20), device.sync()).await;
+        let report = sync.expect("the device still waits").unwrap();
+        assert_eq!(report.problems.len(), 2, "{report:?}");
+    }
+    // The lock of the directory is free, and nothing was lost.
+    devices.sync(1).await;
+    devices.sync(0).await;
+    assert_eq!(devices.tree(0), devices.tree(1));
+    assert_eq!(devices.tree(1).len(), 2);
 }

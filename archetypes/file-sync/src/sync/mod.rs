@@ -119,6 +119,8 @@ pub struct Settings {
     pub attempts: u32,
     /// How long it waits before the second attempt; twice as long before each after that.
     pub pause: Duration,
+    /// How long a transfer may stand still. A chunk is sent within it, too.
+    pub stall: Duration,
     /// Whether files are on disk before they have their names.
     pub durable: bool,
     /// Where progress is shown.
@@ -132,6 +134,7 @@ impl Default for Settings {
             transfers: 8,
             attempts: 5,
             pause: Duration::from_millis(100),
+            stall: Duration::from_secs(60),
             durable: true,
             progress: ProgressBar::hidden(),
         }
@@ -249,7 +252,12 @@ impl Device {
         let folder = blocking(move || Folder::open(&directory, durable, &cutter)).await?;
         let asked = format!("{} of {}, tenant {}", remote, actor.user, actor.tenant);
         let saved = DeviceState::load(&folder)?;
-        let http = store.cloud().http(reqwest::Client::new());
+        // Without limits a store that accepts and never answers holds this device, and its directory's lock.
+        let client = reqwest::Client::builder()
+            .connect_timeout(settings.stall)
+            .read_timeout(settings.stall);
+        let client = client.build().expect("a client without TLS");
+        let http = store.cloud().http(client);
         let mut opened = Self {
             http,
             chunker,

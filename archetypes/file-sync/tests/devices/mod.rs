@@ -31,6 +31,7 @@ pub fn settings() -> Settings {
         transfers: 1,
         attempts: 6,
         pause: Duration::ZERO,
+        stall: Duration::from_secs(60),
         durable: false,
         progress: ProgressBar::hidden(),
     }
