@@ -6,6 +6,7 @@
 //! shown to its bidder alone, and should be random.
 
 use crate::broadcast::Hub;
+use crate::close_due::due_shards;
 use crate::domain::Amount;
 use crate::items::{BidKind, BidState};
 use crate::publisher::Publisher;
@@ -24,6 +25,7 @@ use axum::{Json, Router};
 use clap::{Arg, ArgMatches, Command};
 use cloud::{Cloud, CloudError, Millis};
 use futures::StreamExt;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serving::{Body, Refusal, body, interrupted, listen, listen_arg, with_fallbacks};
@@ -401,10 +403,16 @@ pub async fn serve_until(
     served
 }
 
-/// Closes what is due, every second. A failure is said and tried again: nothing is lost by it.
+/// Closes what is due, every second. Each shard of the index has a loop of its own, so that one that hangs delays
+/// no other.
 async fn close_forever(house: AuctionHouse) {
+    join_all(due_shards().map(|shard| close_shard_forever(&house, shard))).await;
+}
+
+/// A failure is said and tried again: nothing is lost by it.
+async fn close_shard_forever(house: &AuctionHouse, shard: String) {
     loop {
-        for (what, closing) in house.close_due().await {
+        for (what, closing) in house.close_due_in([shard.clone()]).await {
             if let Err(error) = closing {
                 eprintln!("closing {what}: {error}");
             }

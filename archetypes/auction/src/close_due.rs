@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const DUE: &str = "due_shard = :shard AND end_time <= :now";
 
-/// How many auctions are closed at once.
+/// How many auctions one sweep closes at once.
 const AT_ONCE: usize = 16;
 
 /// How long one auction, or one page of the index, may take before the sweeper goes on without it.
@@ -29,9 +29,17 @@ impl AuctionHouse {
     /// each shard of the index that could not be read to its end. One that fails or hangs does not keep the
     /// others open.
     pub async fn close_due(&self) -> Vec<(String, Result<Closing, AuctionError>)> {
+        self.close_due_in(due_shards()).await
+    }
+
+    /// The same for some shards of the index. Their first pages are waited for together.
+    pub async fn close_due_in(
+        &self,
+        shards: impl IntoIterator<Item = String>,
+    ) -> Vec<(String, Result<Closing, AuctionError>)> {
         let now = self.now();
         let mut looked_at = Vec::new();
-        let mut shards: Vec<_> = due_shards().map(|shard| (shard, None)).collect();
+        let mut shards: Vec<_> = shards.into_iter().map(|shard| (shard, None)).collect();
         while !shards.is_empty() {
             let pages = shards.drain(..).map(|(shard, from)| async move {
                 let page = patient(self.due_page(&shard, now, from)).await;

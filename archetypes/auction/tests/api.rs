@@ -4,10 +4,13 @@
 mod house;
 
 use auction::api::serve_until;
-use auction::{AuctionHouse, Layout};
+use auction::domain::Status;
+use auction::tables::DUE_SHARDS;
+use auction::{AuctionHouse, Ends, Layout, NewAuction};
+use chaos::Stuck;
 use cloud::tap::Service;
 use futures::StreamExt;
-use house::{HOUR, Slow};
+use house::{HOUR, LASTS, Slow, plain};
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::ops::Deref;
@@ -28,10 +31,14 @@ impl Deref for Server {
     }
 }
 
-async fn serve(layout: Layout) -> Server {
+async fn empty_house(layout: Layout) -> AuctionHouse {
     let cloud = cloud::connect_alone_for_tests().await.unwrap();
     cloud.create_tables(auction::tables::TABLES).await.unwrap();
-    serve_house(AuctionHouse::new(cloud, layout)).await
+    AuctionHouse::new(cloud, layout)
+}
+
+async fn serve(layout: Layout) -> Server {
+    serve_house(empty_house(layout).await).await
 }
 
 async fn serve_house(house: AuctionHouse) -> Server {
@@ -435,4 +442,51 @@ async fn stopping_ends_open_event_streams() {
     let mut open = request.send().await.unwrap().bytes_stream();
     open.next().await.unwrap().unwrap();
     server.served.stopped().await.unwrap();
+}
+
+/// Waits until all of these are closed.
+async fn closed(house: &AuctionHouse, ids: &[String]) {
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    for id in ids {
+        while house.view_auction(id).await.unwrap().status != Status::Closed {
+            look.tick().await;
+        }
+    }
+}
+
+/// Of two waves of auctions, the second one ends an hour later. One auction of the first wave hangs, and so does
+/// one shard of the index. A sweep of all shards would wait two seconds for that shard before it closed anything.
+/// The auction delays its own shard by as much, and a pause of a second lies between two sweeps.
+#[tokio::test]
+async fn the_server_closes_the_others_in_time_while_an_auction_and_a_shard_hang() {
+    let house = empty_house(Layout::OneItem).await;
+    let cloud = house.cloud();
+    let mut waves = [Vec::new(), Vec::new()];
+    for (wave, hours) in waves.iter_mut().zip(1..) {
+        for _ in 0..16 {
+            let new = NewAuction {
+                ends: Ends::At(cloud.now() + hours * LASTS),
+                ..plain(cloud)
+            };
+            wave.push(house.create_auction(new).await.unwrap().auction_id);
+        }
+    }
+    let shard = |id: &String| cloud::item::shard_of(id, DUE_SHARDS);
+    let stuck = waves[0].remove(0);
+    let hangs = (shard(&stuck) + 1) % DUE_SHARDS;
+    for wave in &mut waves {
+        wave.retain(|id| shard(id) != hangs);
+        assert!(wave.iter().any(|id| shard(id) == shard(&stuck)));
+        assert!(wave.len() > 5, "{wave:?}");
+    }
+    let hanging = [stuck.clone(), format!("due-{hangs}")].map(|it| Arc::new(Stuck::hanging(&it)));
+    let _plans = hanging.clone().map(|it| cloud.tap().install(it));
+    cloud.clock().advance(HOUR);
+    let _server = serve_house(house.clone()).await;
+    let first = tokio::time::timeout(Duration::from_secs(2), closed(&house, &waves[0]));
+    first.await.expect("the first wave");
+    cloud.clock().advance(HOUR);
+    let second = tokio::time::timeout(Duration::from_secs(5), closed(&house, &waves[1]));
+    second.await.expect("the second wave");
+    assert!(hanging.iter().all(|it| it.met() > 0));
 }

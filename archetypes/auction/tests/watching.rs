@@ -5,13 +5,13 @@ mod house;
 
 use auction::broadcast::{Event, Hub};
 use auction::{AuctionHouse, BidOutcome, Layout, Offer};
-use chaos::Says;
+use chaos::{Says, Stuck};
 use cloud::item::s;
 use cloud::tap::{Call, Plan, Recording, Request, Service, Verdict};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use house::{HOUR, House, open, plain};
+use house::{HOUR, House, open, plain, subscribed};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -48,17 +48,6 @@ async fn accepted(house: &House, n: i64) {
         matches!(outcome, BidOutcome::Accepted { .. }),
         "{outcome:?}"
     );
-}
-
-/// Waits until the hub listens. A subscription makes every feed look: this one is made before there are feeds.
-async fn subscribed(house: &House) {
-    let mut redis = house.house.cloud().redis().await.unwrap();
-    let channel = house.house.cloud().names().key("events");
-    let mut listening = 0;
-    while listening == 0 {
-        let said = redis::AsyncCommands::publish(&mut redis, &channel, "");
-        listening = said.await.unwrap();
-    }
 }
 
 /// Fifty watchers that have seen the first bid.
@@ -463,6 +452,29 @@ async fn what_redis_says_is_heard_while_the_tables_hang() {
     hangs.0.notified().await;
     say(&house, 2).await;
     assert_eq!(next_of_all(&mut watchers).await, [2; 50]);
+}
+
+/// Redis says nothing here, so each event costs a look at the tables. A look that hangs is given up after two
+/// seconds: by then, the watchers of the other auction have heard their events.
+#[tokio::test]
+async fn an_auction_whose_tables_hang_leaves_the_watchers_of_another_at_their_pace() {
+    let (house, hub, _recording, mut watchers) = fifty(Duration::from_millis(20)).await;
+    let cloud = house.house.cloud();
+    let sick = house.house.create_auction(plain(cloud)).await.unwrap();
+    let stuck = Arc::new(Stuck::hanging(&sick.auction_id));
+    let _stuck = cloud.tap().install(stuck.clone());
+    let _waiting: Vec<_> = (0..50).map(|_| hub.follow(&sick.auction_id, 0)).collect();
+    while stuck.met() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let hearing = async {
+        for n in 2..=4 {
+            accepted(&house, n).await;
+            assert_eq!(next_of_all(&mut watchers).await, [n as u64; 50]);
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_millis(1_800), hearing).await;
+    heard.unwrap();
 }
 
 /// Whoever begins further back than the feed remembers reads those pages alone, and nothing else.

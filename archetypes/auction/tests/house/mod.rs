@@ -334,7 +334,21 @@ pub async fn forget(house: &House, kind: &str) {
     let keys: Vec<String> = redis::AsyncCommands::keys(&mut redis, pattern)
         .await
         .unwrap();
-    let _: usize = redis::AsyncCommands::del(&mut redis, keys).await.unwrap();
+    // Redis refuses a DEL of nothing.
+    if !keys.is_empty() {
+        let _: usize = redis::AsyncCommands::del(&mut redis, keys).await.unwrap();
+    }
+}
+
+/// Waits until a hub listens. A subscription makes every feed look: where this comes first, Redis brings the events.
+pub async fn subscribed(house: &House) {
+    let mut redis = house.house.cloud().redis().await.unwrap();
+    let channel = house.house.cloud().names().key("events");
+    let mut listening = 0;
+    while listening == 0 {
+        let said = redis::AsyncCommands::publish(&mut redis, &channel, "");
+        listening = said.await.unwrap();
+    }
 }
 
 fn accepted(all: &[BidState]) -> Vec<BidState> {
