@@ -9,16 +9,21 @@ mod house;
 
 use auction::domain::Status;
 use auction::{AuctionError, BidOutcome, Closing, Layout, NewAuction, NewBid, Offer, Rejection};
-use chaos::{Faults, Tokenless};
+use chaos::{Faults, Tokenless, Weaken};
 use cloud::{Clock, Millis};
+use futures::FutureExt;
 use house::{House, open_with};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-on_both_layouts!(random_stories_agree_with_the_oracle);
+on_both_layouts!(
+    random_stories_agree_with_the_oracle,
+    the_oracle_complains_about_a_retry_that_overwrites_its_first_outcome,
+);
 
 const BIDDERS: [&str; 4] = ["alice", "bob", "carol", "sam"];
 const MINUTE: Millis = 60_000;
@@ -172,7 +177,8 @@ async fn until_answered<T>(ask: impl AsyncFnMut() -> Result<T, AuctionError>) ->
     told(ask).await.unwrap()
 }
 
-async fn play(tale: &Tale, layout: Layout, seed: u64) -> Oracle {
+/// Tells the story, with a guard that no longer guards if there is such a plan.
+async fn play(tale: &Tale, layout: Layout, seed: u64, weaken: Option<Arc<Weaken>>) -> Oracle {
     let house = open_with(layout, |auction| NewAuction {
         reserve_price: tale.reserve,
         buy_now_price: tale.buy_now.then_some(900_00),
@@ -195,6 +201,7 @@ async fn play(tale: &Tale, layout: Layout, seed: u64) -> Oracle {
     let tap = cloud.tap();
     let weather = (
         tap.install(Arc::new(Tokenless)),
+        weaken.map(|weaken| tap.install(weaken)),
         tap.install(Arc::new(faults)),
     );
     for (number, step) in tale.steps.iter().enumerate() {
@@ -280,14 +287,18 @@ async fn ends_as_it_must(house: &House, oracle: &Oracle) {
     assert!(heard.into_iter().eq(1..=bids as u64 + 1));
 }
 
-async fn random_stories_agree_with_the_oracle(layout: Layout) {
+/// The stories of every run, with the seed of each one's weather.
+fn stories(how_many: u64) -> impl Iterator<Item = (u64, Tale)> {
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &[19; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    (0..how_many).map(move |seed| (seed, tales().new_tree(&mut runner).unwrap().current()))
+}
+
+async fn random_stories_agree_with_the_oracle(layout: Layout) {
     let (mut bought, mut beaten, mut late) = (0, 0, 0);
-    for seed in 0..60 {
-        let tale = tales().new_tree(&mut runner).unwrap().current();
+    for (seed, tale) in stories(60) {
         println!("seed {seed}: {tale:?}");
-        let oracle = play(&tale, layout, seed).await;
+        let oracle = play(&tale, layout, seed, None).await;
         bought += usize::from(oracle.bought_by.is_some());
         beaten += usize::from(oracle.accepted.len() > 2);
         let over = BidOutcome::Rejected(Rejection::Over);
@@ -297,4 +308,21 @@ async fn random_stories_agree_with_the_oracle(layout: Layout) {
         bought > 1 && beaten > 5 && late > 5,
         "{bought} {beaten} {late}"
     );
+}
+
+/// A planted bug: the bid's identity guards nothing, so an old bid that is sent again is decided anew.
+async fn the_oracle_complains_about_a_retry_that_overwrites_its_first_outcome(layout: Layout) {
+    let mut complaints = Vec::new();
+    for (seed, tale) in stories(10) {
+        let weaken = Arc::new(Weaken::guard_on("bids"));
+        let played = play(&tale, layout, seed, Some(weaken.clone()));
+        let complaint = AssertUnwindSafe(played).catch_unwind().await.err();
+        assert!(complaint.is_none() || weaken.applied() > 0, "seed {seed}");
+        complaints.extend(complaint);
+    }
+    let said = complaints
+        .iter()
+        .filter_map(|it| it.downcast_ref::<String>());
+    let differs = said.filter(|it| it.contains("left == right"));
+    assert!(differs.count() > 1, "{} complaints", complaints.len());
 }

@@ -16,7 +16,7 @@ use house::{
     soft_close,
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 on_both_layouts!(
@@ -31,6 +31,7 @@ on_both_layouts!(
     every_mix_of_conflict_and_failed_condition_gives_the_right_answer,
     a_mixed_cancellation_makes_no_bid_late,
     a_create_sent_again_meets_every_mix_of_reasons,
+    creates_beside_each_other_meet_every_mix_of_reasons,
     a_stuck_auction_and_a_stuck_shard_keep_no_other_open,
     a_shard_that_is_slow_to_list_is_closed_page_by_page,
     the_same_request_sent_again_is_answered_as_the_first_was,
@@ -38,6 +39,7 @@ on_both_layouts!(
     time_passes_between_a_decision_and_its_write,
     a_flood_of_low_bids_takes_nothing_from_the_good_ones,
     every_pair_of_writing_actions_holds_in_every_order,
+    the_first_create_holds_beside_every_action_in_every_order,
 );
 
 /// Two bids, a rejected one and a closing; then a copy of any of their writes.
@@ -269,6 +271,56 @@ async fn a_create_sent_again_meets_every_mix_of_reasons(layout: Layout) {
         let again = house.house.create_auction(again).await.unwrap();
         assert_eq!(again.auction_id, house.id, "mask {mask}");
     }
+}
+
+/// The seller's client sends its create twice at once, and a stranger creates another auction under the same id.
+/// Two items, so four mixes; one item is no transaction and has none.
+async fn creates_beside_each_other_meet_every_mix_of_reasons(layout: Layout) {
+    let mixed: Arc<Mutex<Vec<Arc<Mixed>>>> = Arc::default();
+    let create = |title: &'static str| {
+        move |house: Arc<House>| async move {
+            let new = NewAuction {
+                auction_id: format!("{}-second", house.id),
+                title: title.into(),
+                ..plain(house.house.cloud())
+            };
+            let created = house.house.create_auction(new).await;
+            (title, created.map(|auction| auction.title))
+        }
+    };
+    for mask in 0..4_u32 {
+        let made = mixed.clone();
+        let explored = Interleave::of(move || open(layout))
+            .under(move || {
+                let mixed = Arc::new(Mixed::at(mask));
+                made.lock().unwrap().push(mixed.clone());
+                mixed
+            })
+            .actor("seller", create("Brass telescope"))
+            .actor("seller-again", create("Brass telescope"))
+            .actor("stranger", create("Gold telescope"))
+            .check(|house, told| async move {
+                let there = format!("{}-second", house.id);
+                let there = house.house.view_auction(&there).await;
+                let there = there.map_err(|error| error.to_string())?.title;
+                for (who, (wanted, told)) in told {
+                    match told {
+                        Ok(created) if created == wanted && there == wanted => {}
+                        Err(AuctionError::IdTaken(_)) if there != wanted => {}
+                        told => return Err(format!("{there} is there, {who} was told {told:?}")),
+                    }
+                }
+                Ok(there)
+            })
+            .run()
+            .await
+            .unwrap();
+        let winners: Vec<_> = explored.seen.keys().collect();
+        assert_eq!(winners, ["Brass telescope", "Gold telescope"]);
+    }
+    let mixed = mixed.lock().unwrap();
+    let mixed = mixed.iter().filter(|plan| plan.was_mixed()).count();
+    assert_eq!(mixed > 0, layout == Layout::SeparateBest);
 }
 
 /// Four items at most, so sixteen mixes, in every order of those who can cancel each other.
@@ -505,17 +557,19 @@ async fn a_flood_of_low_bids_takes_nothing_from_the_good_ones(layout: Layout) {
     assert!(written.iter().all(apart), "{written:?}");
 }
 
+/// All that writes to an auction which is there; a create is then one that is sent again.
 async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
     let bid = |name: &'static str, offer| {
         move |house: Arc<House>| async move { house.place(name, offer).await }
     };
     let met = Pairs::of(move || open_with(layout, for_sale))
-        .action("create", |house: Arc<House>| async move {
+        .action("create-resent", |house: Arc<House>| async move {
             let again = the_same_again(&house, for_sale);
             house.house.create_auction(again).await.unwrap();
         })
         .action("bid", bid("alice", Offer::Exactly(120_00)))
         .action("proxy", bid("carol", Offer::UpTo(300_00)))
+        .action("reject", bid("dave", Offer::Exactly(1_00)))
         .action("buy", |house| async move {
             house
                 .house
@@ -528,6 +582,10 @@ async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
         })
         .check(|house| async move {
             let end = house.invariants().await?;
+            let low = end.bids.iter().find(|bid| bid.bidder_id == "dave");
+            if low.is_some_and(|low| low.sequence.is_some()) {
+                return Err("a bid below the start was accepted".to_owned());
+            }
             let accepted = end.bids.iter().filter(|bid| bid.sequence.is_some());
             let winner = end.winner.map(|winner| winner.bidder_id);
             Ok((accepted.count(), winner))
@@ -535,11 +593,72 @@ async fn every_pair_of_writing_actions_holds_in_every_order(layout: Layout) {
         .run()
         .await
         .unwrap();
-    assert_eq!(met.orders.len(), 15, "{met:?}");
+    assert_eq!(met.orders.len(), 21, "{met:?}");
     // The create that is sent again changes nothing. Those that compete for the end do not all win.
     let ends = |pair: &str| met.seen[pair].len();
-    assert_eq!(ends("create × create"), 1, "{met:?}");
+    assert_eq!(ends("create-resent × create-resent"), 1, "{met:?}");
+    assert_eq!(ends("reject × reject"), 1, "{met:?}");
     for pair in ["bid × buy", "bid × close", "proxy × buy", "buy × close"] {
         assert!(ends(pair) > 1, "{pair}: {met:?}");
+    }
+}
+
+/// Before the create there is nothing to write to, and every other action says so. After it, all is as ever.
+async fn the_first_create_holds_beside_every_action_in_every_order(layout: Layout) {
+    fn known<T>(told: Result<T, AuctionError>) {
+        match told {
+            Ok(_) | Err(AuctionError::UnknownAuction(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let nothing_yet = move || async move {
+        let house = open(layout).await;
+        let id = format!("{}-second", house.id);
+        House { id, ..house }
+    };
+    let bid = |name: &'static str, offer| {
+        move |house: Arc<House>| async move {
+            known(house.house.place_bid(&house.bid(name, offer)).await);
+        }
+    };
+    let met = Pairs::of(nothing_yet)
+        .action("create", |house: Arc<House>| async move {
+            let new = the_same_again(&house, for_sale);
+            house.house.create_auction(new).await.unwrap();
+        })
+        .reading("bid", bid("alice", Offer::Exactly(120_00)))
+        .reading("proxy", bid("carol", Offer::UpTo(300_00)))
+        .reading("reject", bid("dave", Offer::Exactly(1_00)))
+        .reading("buy", |house: Arc<House>| async move {
+            known(house.house.buy_now(&house.id, "purchase", "bob").await);
+        })
+        .reading("close", |house: Arc<House>| async move {
+            known(house.late.close_auction(&house.id).await);
+        })
+        .check(|house| async move {
+            if house.house.read_window(&house.id).await.unwrap().is_none() {
+                return match house.all_bids().await.as_slice() {
+                    [] => Ok(None),
+                    bids => Err(format!("bids on nothing: {bids:?}")),
+                };
+            }
+            let end = house.invariants().await?;
+            let accepted = end.bids.iter().filter(|bid| bid.sequence.is_some());
+            Ok(Some((end.bids.len(), accepted.count())))
+        })
+        .run()
+        .await
+        .unwrap();
+    let beside = met.seen.iter();
+    let beside: Vec<_> = beside
+        .filter(|(pair, _)| pair.starts_with("create"))
+        .collect();
+    assert_eq!(beside.len(), 6, "{met:?}");
+    for (pair, seen) in beside {
+        assert!(!seen.contains_key("None"), "{pair}: {seen:?}");
+    }
+    // The other comes too early, or it meets the auction. A closing leaves no bid.
+    for other in ["bid", "proxy", "reject", "buy"] {
+        assert_eq!(met.seen[&format!("create × {other}")].len(), 2, "{met:?}");
     }
 }
