@@ -3,17 +3,21 @@
 
 mod house;
 
+use auction::broadcast::{Event, Hub};
 use auction::publisher::Publisher;
 use auction::{AuctionHouse, Layout, Offer};
-use chaos::Says;
-use cloud::tap::{Amend, Call, Installed, Plan, Recording, Request, Verdict};
-use cloud::{Clock, Millis, as_actor};
-use futures::future::BoxFuture;
-use house::{HOUR, House, Slow, forget, open_alone};
+use chaos::{LateCopies, Says, World};
+use cloud::tap::{Amend, Call, Installed, Plan, Recording, Request, Service, Verdict};
+use cloud::{Clock, Cloud, Millis, as_actor};
+use futures::StreamExt;
+use futures::future::{BoxFuture, join_all};
+use futures::stream::BoxStream;
+use house::{HOUR, House, Slow, forget, open_alone, subscribed};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -138,6 +142,60 @@ async fn a_shard_that_fails_stops_no_other() {
     }
 }
 
+/// One call of a kind hangs: the first or the second.
+struct OneHangs {
+    operation: &'static str,
+    hangs: usize,
+    seen: AtomicUsize,
+}
+
+impl Plan for OneHangs {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let meant = request.operation == self.operation;
+            if meant && self.seen.fetch_add(1, Ordering::SeqCst) == self.hangs {
+                let () = std::future::pending().await;
+            }
+            Verdict::Pass
+        })
+    }
+}
+
+/// The publisher waits two seconds for one answer. The SDK would wait twenty.
+async fn a_shard_hangs_and_stops_no_other(operation: &'static str, hangs: usize) {
+    let house = open_alone(Layout::OneItem).await;
+    house.place("alice", Offer::Exactly(120_00)).await;
+    house.late.close_auction(&house.id).await.unwrap();
+    let mut publisher = Publisher::start(house.house.clone());
+    let tap = house.house.cloud().tap();
+    let hanging = tap.install(Arc::new(OneHangs {
+        operation,
+        hangs,
+        seen: AtomicUsize::new(0),
+    }));
+    let recording = tap.record();
+    let began = Instant::now();
+    publisher.publish_new().await.unwrap_err();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(5), "{operation}: {took:?}");
+    let said = of(&recording, "PUBLISH").len();
+    assert_eq!(said, 1, "{operation} of shard {hangs} hangs");
+    drop(hanging);
+    assert_eq!(publisher.publish_new().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_shard_that_hangs_stops_no_other() {
+    let cases = [
+        ("GetRecords", 0),
+        ("GetRecords", 1),
+        ("GetShardIterator", 0),
+        ("GetShardIterator", 1),
+    ];
+    let cases = cases.map(|(operation, hangs)| a_shard_hangs_and_stops_no_other(operation, hangs));
+    join_all(cases).await;
+}
+
 /// Every PUBLISH takes a sixth of a second, so a page of thirty takes five.
 #[tokio::test]
 async fn a_page_that_takes_longer_than_patience_goes_on_where_it_stopped() {
@@ -148,7 +206,7 @@ async fn a_page_that_takes_longer_than_patience_goes_on_where_it_stopped() {
     });
     let _slow = house.house.cloud().tap().install(Arc::new(slow));
     let mut published = 0;
-    for pass in 1..=6 {
+    for pass in 1..=4 {
         let events = publisher.publish_new().await.unwrap();
         assert!(
             events > 0,
@@ -479,4 +537,140 @@ async fn a_pass_ends_at_the_first_command_that_redis_does_not_answer() {
     drop(away);
     publisher.publish_new().await.unwrap();
     assert_eq!(of(&recording, "DescribeStream").len(), 2);
+}
+
+/// Two nodes that publish in turn, a feed, and an ear on the channel itself.
+struct Nodes {
+    /// The publishers' way passes the tap; all other work of the story goes beside it.
+    house: AuctionHouse,
+    beside: House,
+    /// None while it publishes, and after it died so.
+    publishers: [Mutex<Option<Publisher>>; 2],
+    said: tokio::sync::Mutex<BoxStream<'static, String>>,
+    heard: tokio::sync::Mutex<BoxStream<'static, u64>>,
+}
+
+impl World for Nodes {
+    fn cloud(&self) -> &Cloud {
+        self.house.cloud()
+    }
+}
+
+impl Nodes {
+    async fn new() -> Self {
+        let open = open_alone(Layout::OneItem).await;
+        let house = open.house.clone();
+        let hub = Hub::start(house.clone()).believing_silence(HOUR);
+        subscribed(&open).await;
+        let heard = hub.follow(&open.id, 0);
+        hub.last_known(&open.id).await.unwrap();
+        let mut ear = house.cloud().redis_subscriber().await.unwrap();
+        let channel = house.cloud().names().key("events");
+        ear.subscribe(channel).await.unwrap();
+        let said = ear.into_on_message();
+        let beside =
+            |house: &AuctionHouse| AuctionHouse::new(house.cloud().beside_tap(), Layout::OneItem);
+        let mut nodes = [(); 2].map(|()| Publisher::start(house.clone()));
+        for node in &mut nodes {
+            node.publish_new().await.unwrap();
+        }
+        Self {
+            beside: House {
+                house: beside(&open.house),
+                late: beside(&open.late),
+                ..open
+            },
+            house,
+            publishers: nodes.map(|node| Mutex::new(Some(node))),
+            said: tokio::sync::Mutex::new(said.map(|it| it.get_payload().unwrap()).boxed()),
+            heard: tokio::sync::Mutex::new(
+                heard
+                    .map(move |event| {
+                        // The hub listens as long as there is one.
+                        let _ = &hub;
+                        event.unwrap().sequence
+                    })
+                    .boxed(),
+            ),
+        }
+    }
+
+    /// Some bids; then the last holder's leases end, and this node publishes.
+    async fn pass(self: Arc<Self>, node: usize, new: &'static [i64]) {
+        bids(&self.beside, new.iter().copied()).await;
+        forget(&self.beside, "lease").await;
+        let alive = self.publishers[node].lock().unwrap().take();
+        let mut publisher = alive.unwrap_or_else(|| Publisher::start(self.house.clone()));
+        publisher.publish_new().await.unwrap();
+        *self.publishers[node].lock().unwrap() = Some(publisher);
+    }
+
+    /// What was said on the channel until now.
+    async fn said(&self) -> Vec<u64> {
+        let cloud = self.beside.house.cloud();
+        let mut redis = cloud.redis().await.unwrap();
+        let channel = cloud.names().key("events");
+        let _: () = redis.publish(channel, "the end").await.unwrap();
+        let mut messages = self.said.lock().await;
+        let mut said = Vec::new();
+        loop {
+            match messages.next().await.unwrap().as_str() {
+                "the end" => return said,
+                text => said.push(serde_json::from_str::<Event>(text).unwrap().sequence),
+            }
+        }
+    }
+
+    /// The auction closes, and whoever is there says the rest. Gives how many events were said twice.
+    async fn all_is_heard_once_and_in_order(self: Arc<Self>) -> Result<usize, String> {
+        let late = &self.beside.late;
+        late.close_auction(&self.beside.id).await.unwrap();
+        for node in 0..2 {
+            self.clone().pass(node, &[]).await;
+        }
+        let said = self.said().await;
+        let distinct: BTreeSet<_> = said.iter().copied().collect();
+        if !distinct.iter().copied().eq(1..=4) {
+            return Err(format!("said was {said:?}"));
+        }
+        let heard = self.heard.lock().await.by_ref().collect::<Vec<_>>().await;
+        if !heard.iter().copied().eq(1..=4) {
+            return Err(format!("heard was {heard:?}"));
+        }
+        Ok(said.len() - distinct.len())
+    }
+}
+
+/// A late lease gives a shard to a node that is gone, and ends. A late checkpoint moves back, so the next node
+/// repeats events, and so does a late message; the feed drops what it has heard.
+#[tokio::test]
+async fn a_late_copy_of_what_a_publisher_tells_redis_loses_and_repeats_no_event() {
+    let repeated = Arc::new(AtomicUsize::new(0));
+    let repeats = repeated.clone();
+    let pass = |node, new| move |nodes: Arc<Nodes>| nodes.pass(node, new);
+    let harmless = LateCopies::of(Nodes::new)
+        .act("one", pass(0, &[1, 2]))
+        .act("other", pass(1, &[3]))
+        // Both shards are published by the same code.
+        .only(|request| {
+            let others = request.targets[0].resource.contains("auctions");
+            request.service == Service::Redis && !others
+        })
+        .check(move |nodes| {
+            let repeats = repeats.clone();
+            async move {
+                let twice = nodes.all_is_heard_once_and_in_order().await?;
+                repeats.fetch_add(twice, Ordering::SeqCst);
+                Ok(())
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+    for command in ["EVAL", "PUBLISH", "SETEX"] {
+        let copied = |landing: &&String| landing.contains(command);
+        let copies = harmless.landings.iter().filter(copied).count();
+        assert!(copies > 10, "{command}: {:?}", harmless.landings);
+    }
+    assert!(repeated.load(Ordering::SeqCst) > 0);
 }
