@@ -252,12 +252,11 @@ pub async fn serve_until(
         settings,
         told(stopped),
     ));
-    let served = axum::serve(listener, app(scheduler))
-        .with_graceful_shutdown(async move {
-            stop.await;
-            stopping.send_replace(true);
-        })
-        .await;
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let served = serving::serve(listener, app(scheduler), stop).await;
     running.await?;
-    Ok(served?)
+    served
 }

@@ -16,6 +16,8 @@ use serving::client::Served;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 struct Server {
     served: Served,
@@ -504,6 +506,23 @@ async fn stopping_lets_short_runs_end_and_gives_long_ones_back() {
         (1, 2),
         "the attempt is not held against it"
     );
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_keep_the_server_from_stopping() {
+    let server = serve().await;
+    let host = server.base.trim_start_matches("http://");
+    let path = "POST /tenants/acme/jobs HT";
+    let body = format!("{path}TP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{");
+    let mut open = Vec::new();
+    for half in [path, &body] {
+        let mut socket = TcpStream::connect(host).await.unwrap();
+        socket.write_all(half.as_bytes()).await.unwrap();
+        open.push(socket);
+    }
+    // Connections are taken in order.
+    assert_eq!(server.get("/nowhere").await.0, 404);
+    server.served.stopped().await.unwrap();
 }
 
 #[tokio::test]
