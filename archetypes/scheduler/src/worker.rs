@@ -70,10 +70,10 @@ pub enum Worked {
 /// The part of the last second that a worker waits for itself: SQS counts whole ones.
 const LAST_MILE_MS: Millis = 1_000;
 
-/// The longest pause between two tries to say what came of a run.
 /// How long the messages that follow a last word may take.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
+/// The longest pause between two tries to say what came of a run.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Receives and runs.
@@ -234,8 +234,8 @@ impl Worker {
     }
 
     /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is
-    /// made again with the next: there is time for two more. One that hangs is waited for as long as the lease
-    /// lasts.
+    /// made again with the next: there is time for one more, since the lease ends as the third would be due. One that
+    /// hangs is waited for as long as the lease lasts.
     async fn lose_lease(&self, run: &Run) {
         let pace = Duration::from_millis((run.job.lease_ms / 3) as u64);
         let mut expires = run.execution.lease_expires_at.unwrap_or_default();

@@ -436,6 +436,40 @@ async fn the_last_word_may_take_longer_than_the_handler() {
     assert_eq!(worked.unwrap(), Worked::Completed);
 }
 
+/// The handler is done at once, and DynamoDB takes no completion for two leases and a half. Heartbeats go on, so that
+/// another worker is told who has the run.
+#[tokio::test]
+async fn a_last_word_that_takes_longer_than_the_lease_keeps_it() {
+    let office = open_by_the_clock().await;
+    let at = office.now();
+    let job = NewJob {
+        lease_ms: 1_000,
+        timeout_ms: 10_000,
+        ..NewJob::new("job", "acme", Schedule::Once { at })
+    };
+    office.scheduler.create_job(job).await.unwrap();
+    let message = office.receive().await.unwrap();
+    let begun = Instant::now();
+    let plan = Says(move |request: &Request| {
+        let ends = request.body.to_string().contains("COMPLETED");
+        match ends && begun.elapsed() < Duration::from_millis(2_500) {
+            true => throttled(),
+            false => Verdict::Pass,
+        }
+    });
+    let _plan = office.cloud().tap().install(Arc::new(plan));
+    let (worker, other) = (office.worker("w"), office.worker("other"));
+    let (worked, beside) = tokio::join!(worker.handle(&message), async {
+        while begun.elapsed() < Duration::from_millis(1_500) {
+            cloud::item::pause(6).await;
+        }
+        other.handle(&message).await
+    });
+    assert_eq!(beside.unwrap(), Worked::Held);
+    assert_eq!(worked.unwrap(), Worked::Completed);
+    assert_eq!(office.starts(), [(items::execution_id(at, "acme/job"), 1)]);
+}
+
 /// By the machine's clock: what takes real time.
 async fn open_by_the_clock() -> Office {
     let options = Options {
