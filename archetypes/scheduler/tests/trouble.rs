@@ -68,6 +68,15 @@ fn throttled() -> Verdict {
     }
 }
 
+/// An answer that the SDK does not ask again after.
+fn refused() -> Verdict {
+    let kind = "com.amazon.coral.service#AccessDeniedException";
+    Verdict::Answer {
+        status: 400,
+        body: json!({"__type": kind, "message": "x"}),
+    }
+}
+
 // Changes of plan.
 
 /// The pause has decided that the run has not begun; its write is under way while the run begins and ends.
@@ -513,6 +522,37 @@ async fn a_heartbeat_that_cannot_hide_its_message_keeps_its_lease() {
         let worker = Worker::new(office.scheduler.clone(), "w", Arc::new(Lasts));
         let worked = worker.handle(&message).await.unwrap();
         assert_eq!(worked, Worked::Completed, "hangs: {hangs}");
+    }
+}
+
+/// A heartbeat that fails is made again a third of the lease later: there is time for one of these, and not for two.
+#[tokio::test]
+async fn a_worker_outlives_one_missed_heartbeat_and_not_two() {
+    for (missed, expected) in [(1, Worked::Completed), (2, Worked::Stale)] {
+        let office = open_by_the_clock().await;
+        let now = office.now();
+        // Ends before the handler does.
+        let job = NewJob {
+            lease_ms: 2_000,
+            ..NewJob::new("job", "acme", Schedule::Once { at: now })
+        };
+        office.scheduler.create_job(job).await.unwrap();
+        let message = office.receive().await.unwrap();
+        let seen = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&seen);
+        let plan = Says(move |request: &Request| {
+            let update = request.body["UpdateExpression"].as_str();
+            let beats = update.is_some_and(|it| it.starts_with("SET lease_expires_at"));
+            match beats && count.fetch_add(1, Ordering::SeqCst) < missed {
+                true => refused(),
+                false => Verdict::Pass,
+            }
+        });
+        let _plan = office.cloud().tap().install(Arc::new(plan));
+        let worker = Worker::new(office.scheduler.clone(), "w", Arc::new(Lasts));
+        let worked = worker.handle(&message).await.unwrap();
+        assert_eq!(worked, expected, "{missed} missed");
+        assert!(seen.load(Ordering::SeqCst) >= missed);
     }
 }
 
@@ -1161,38 +1201,61 @@ async fn a_sweep_and_a_redrive_meet_every_trouble() {
 
 // Clocks that differ.
 
-/// With clocks that differ by less than two thirds of a lease a living worker keeps its run; beyond that it may
-/// lose it, and the row still completes once.
-#[tokio::test]
-async fn a_living_worker_keeps_its_run_while_clocks_differ_by_less_than_two_thirds_of_a_lease() {
-    // The other one's clock is ahead, or the owner's is behind: the same.
-    for (ahead, taken) in [(-HOUR, false), (19 * SECOND, false), (31 * SECOND, true)] {
-        let desk = desk(once("job", HOUR)).await;
-        let office = &desk.office;
-        let run = desk.claim("owner").await;
-        let theirs = Clock::manual(office.now() + ahead);
-        let other = office
-            .scheduler
-            .on(office.cloud().with_clock(theirs.clone()));
-        let other = office.worker_on("other", &other);
-        let mut lost = false;
-        // A lease of thirty seconds, and a heartbeat every ten.
-        for _ in 0..5 {
-            let worked = office.handle(&other, &desk.message).await;
-            lost |= worked == Worked::Completed;
-            office.advance(10 * SECOND);
-            theirs.advance(Duration::from_secs(10));
-            let worked = office.handle(&other, &desk.message).await;
-            lost |= worked == Worked::Completed;
+/// Whether a worker whose clock is ahead gets the run of one that lives. The lease has thirty seconds, a heartbeat is
+/// due every ten, and between two that succeed so many are missed.
+async fn is_taken(ahead: cloud::Millis, missed: usize) -> bool {
+    let desk = desk(once("job", HOUR)).await;
+    let office = &desk.office;
+    let run = desk.claim("owner").await;
+    let theirs = Clock::manual(office.now() + ahead);
+    let other = office
+        .scheduler
+        .on(office.cloud().with_clock(theirs.clone()));
+    let other = office.worker_on("other", &other);
+    let mut taken = false;
+    for beat in 1..=6 {
+        let worked = office.handle(&other, &desk.message).await;
+        taken |= worked == Worked::Completed;
+        office.advance(10 * SECOND);
+        theirs.advance(Duration::from_secs(10));
+        let worked = office.handle(&other, &desk.message).await;
+        taken |= worked == Worked::Completed;
+        if beat % (missed + 1) == 0 {
             office.scheduler.heartbeat(&run).await.unwrap();
         }
-        assert_eq!(lost, taken, "ahead by {ahead} ms");
-        let finish = office.scheduler.complete(&run).await.unwrap();
-        assert_eq!(finish == Finish::Stale, taken);
-        assert_eq!(
-            office.status(&id("job", HOUR)).await,
-            ExecutionStatus::Completed
-        );
+    }
+    // However the clocks differ, the row completes once.
+    let finish = office.scheduler.complete(&run).await.unwrap();
+    assert_eq!(finish == Finish::Stale, taken);
+    assert_eq!(
+        office.status(&id("job", HOUR)).await,
+        ExecutionStatus::Completed
+    );
+    taken
+}
+
+/// The other one's clock is ahead, or the owner's is behind: the same.
+#[tokio::test]
+async fn a_living_worker_keeps_its_run_while_clocks_differ_by_less_than_two_thirds_of_a_lease() {
+    for (ahead, taken) in [
+        (-HOUR, false),
+        (19 * SECOND, false),
+        (21 * SECOND, true),
+        (31 * SECOND, true),
+    ] {
+        assert_eq!(is_taken(ahead, 0).await, taken, "ahead by {ahead} ms");
+    }
+}
+
+#[tokio::test]
+async fn beside_a_missed_heartbeat_clocks_may_differ_by_a_third_of_a_lease() {
+    for (ahead, taken) in [
+        (-HOUR, false),
+        (9 * SECOND, false),
+        (11 * SECOND, true),
+        (21 * SECOND, true),
+    ] {
+        assert_eq!(is_taken(ahead, 1).await, taken, "ahead by {ahead} ms");
     }
 }
 
@@ -1213,6 +1276,115 @@ async fn a_scanner_whose_clock_is_off_by_less_than_a_minute_changes_nothing() {
         office.work_all("w").await;
         assert_eq!(office.completions(), [id("job", HOUR)], "{off}");
         office.invariants("job").await.unwrap();
+    }
+}
+
+/// What becomes of a run that is on time, where this clock is the scanner's or the worker's.
+async fn on_time_by(
+    scanner: bool,
+    off: cloud::Millis,
+    misfire: Misfire,
+    every_ms: cloud::Millis,
+) -> ExecutionStatus {
+    let office = with_job(NewJob {
+        misfire,
+        ..every("job", every_ms)
+    })
+    .await;
+    office.advance(every_ms);
+    let theirs = office.cloud().with_clock(Clock::manual(office.now() + off));
+    let theirs = office.scheduler.on(theirs);
+    if scanner {
+        theirs.scan_due(0..SHARDS, 10).await;
+    }
+    office.scan().await;
+    if !scanner {
+        let message = office.receive().await.unwrap();
+        let worker = office.worker_on("theirs", &theirs);
+        office.handle(&worker, &message).await;
+    }
+    office.work_all("w").await;
+    office.invariants("job").await.unwrap();
+    office.status(&id("job", every_ms)).await
+}
+
+#[tokio::test]
+async fn a_clock_that_is_ahead_by_more_than_a_minute_takes_for_missed_what_is_on_time() {
+    use ExecutionStatus::{Completed, Skipped};
+    for (misfire, every_ms, scanner, worker) in [
+        (Misfire::SkipMissed, HOUR, Skipped, Skipped),
+        // The last one runs: by that clock another one is due, or none.
+        (Misfire::RunLast, MINUTE, Skipped, Completed),
+        (Misfire::RunLast, HOUR, Completed, Completed),
+        (Misfire::RunAll, MINUTE, Completed, Completed),
+    ] {
+        let ahead = 61 * SECOND;
+        let became = (
+            on_time_by(true, ahead, misfire, every_ms).await,
+            on_time_by(false, ahead, misfire, every_ms).await,
+        );
+        assert_eq!(became, (scanner, worker), "{misfire:?} {every_ms}");
+    }
+}
+
+/// SQS delays the message of a scanner that is behind until the time has come by that clock.
+#[tokio::test]
+async fn a_scanner_that_is_behind_by_more_than_a_minute_makes_late_what_it_dispatches() {
+    for (misfire, expected) in [
+        (Misfire::SkipMissed, ExecutionStatus::Skipped),
+        (Misfire::RunLast, ExecutionStatus::Completed),
+    ] {
+        let job = NewJob {
+            misfire,
+            ..every("job", HOUR)
+        };
+        let office = with_job(job).await;
+        // It looks thirty seconds ahead.
+        office.advance(HOUR + 31 * SECOND);
+        let behind = Clock::manual(office.now() - 61 * SECOND);
+        let behind = office.scheduler.on(office.cloud().with_clock(behind));
+        let recording = office.cloud().tap().record();
+        behind.scan_due(0..SHARDS, 10).await;
+        let calls = recording.take();
+        let mut delays = calls.iter().map(|call| &call.request.body["DelaySeconds"]);
+        assert!(delays.any(|delay| *delay == json!(30)), "{calls:?}");
+        office.advance(30 * SECOND);
+        let delayed = Message {
+            says: Some((&office.execution(&id("job", HOUR)).await).into()),
+            receipt: "made from the row".to_owned(),
+        };
+        office.handle(&office.worker("w"), &delayed).await;
+        assert_eq!(office.status(&id("job", HOUR)).await, expected);
+        // Beside another scanner nothing is late.
+        let became = on_time_by(true, -61 * SECOND, misfire, HOUR).await;
+        assert_eq!(became, ExecutionStatus::Completed);
+    }
+}
+
+/// A worker that is behind hides a message until the time has come by its clock.
+#[tokio::test]
+async fn a_worker_that_is_behind_by_more_than_a_minute_makes_late_what_it_receives() {
+    for (misfire, expected) in [
+        (Misfire::SkipMissed, Worked::Skipped),
+        (Misfire::RunLast, Worked::Completed),
+    ] {
+        let desk = desk(NewJob {
+            misfire,
+            ..every("job", HOUR)
+        })
+        .await;
+        let (office, message) = (&desk.office, &desk.message);
+        let behind = Clock::manual(office.now() - 61 * SECOND);
+        let behind = office.scheduler.on(office.cloud().with_clock(behind));
+        let recording = office.cloud().tap().record();
+        let worker = office.worker_on("behind", &behind);
+        let worked = office.handle(&worker, message).await;
+        assert_eq!(worked, Worked::TooEarly);
+        let hidden = recording.take().pop().unwrap().request;
+        assert_eq!(hidden.body["VisibilityTimeout"], 61, "{hidden:?}");
+        office.advance(61 * SECOND);
+        let worked = office.handle(&office.worker("w"), message).await;
+        assert_eq!(worked, expected, "{misfire:?}");
     }
 }
 
