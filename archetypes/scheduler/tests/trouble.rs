@@ -716,6 +716,48 @@ async fn every_id_that_is_taken_is_one_that_sqs_takes() {
     assert!(taken > 5 && refused > 60, "{taken} {refused}");
 }
 
+/// Fails, and says why.
+struct Fails(String);
+
+impl Handler for Fails {
+    fn run<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Err(self.0.clone()) })
+    }
+}
+
+/// A handler may say as much as it likes, more than an item has room for: its first thousand characters are kept, and
+/// the attempt fails like any other.
+#[tokio::test]
+async fn of_the_reason_of_a_failure_a_thousand_characters_are_kept() {
+    for (letter, length) in [
+        ("x", 420_000),
+        ("\u{1f600}", 105_000),
+        ("x", 1_001),
+        ("x", 1_000),
+        ("x", 1),
+        ("x", 0),
+    ] {
+        let office = with_job(NewJob {
+            max_attempts: 2,
+            ..once("job", 0)
+        })
+        .await;
+        let message = office.receive().await.unwrap();
+        let fails = Arc::new(Fails(letter.repeat(length)));
+        let worker = Worker::new(office.scheduler.clone(), "w", fails);
+        let worked = worker.handle(&message).await.unwrap();
+        assert!(matches!(worked, Worked::Retrying { .. }), "{worked:?}");
+        let kept = letter.repeat(length.min(1_000));
+        let reason = office.execution(&id("job", 0)).await.reason;
+        assert!(reason.as_ref() == Some(&kept), "{length}");
+        office.advance(MINUTE);
+        assert_eq!(worker.handle(&message).await.unwrap(), Worked::Failed);
+        let row = office.execution(&id("job", 0)).await;
+        assert!(row.reason == Some(kept), "{length}");
+        assert_eq!(row.due_shard, Some(items::dead_lane("acme/job")));
+    }
+}
+
 fn cron(expression: &str, time_zone: &str) -> Schedule {
     Schedule::Cron {
         expression: expression.to_owned(),
