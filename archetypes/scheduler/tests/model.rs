@@ -4,8 +4,9 @@
 
 mod office;
 
-use chaos::{Faults, World};
+use chaos::{Faults, Weaken, World};
 use cloud::{Millis, TEST_EPOCH};
+use futures::FutureExt;
 use office::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -15,6 +16,7 @@ use scheduler::domain::{ExecutionState, ExecutionStatus, JobDefinitionState, Job
 use scheduler::queue::Message;
 use scheduler::{Claimed, Finish, Misfire, NewJob, Overlap, Run, Schedule, SchedulerError, items};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
@@ -195,9 +197,14 @@ async fn rows(office: &Office) -> Vec<ExecutionState> {
     beside.executions_of("acme/job", 1_000).await.unwrap()
 }
 
-async fn play(tale: &Tale, seed: u64) -> (Oracle, BTreeMap<String, ExecutionStatus>) {
+async fn play(
+    tale: &Tale,
+    seed: u64,
+    without: Option<Arc<Weaken>>,
+) -> (Oracle, BTreeMap<String, ExecutionStatus>) {
     let office = open().await;
     let scheduler = &office.scheduler;
+    let _weakened = without.map(|guard| office.cloud().tap().install(guard));
     let faults = Faults::seeded(seed).throttle(0.04);
     let faults = faults.lose_request(0.04).lose_answer(0.04);
     let weather = office.cloud().tap().install(Arc::new(faults));
@@ -409,16 +416,20 @@ async fn ends_as_it_must(
     all
 }
 
-#[tokio::test]
-async fn random_stories_agree_with_the_oracle() {
+/// The same stories in each run.
+fn told() -> impl Iterator<Item = (u64, Tale)> {
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    (0..40).map(move |seed| (seed, tales().new_tree(&mut runner).unwrap().current()))
+}
+
+#[tokio::test]
+async fn random_stories_agree_with_the_oracle() {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     let (mut retried, mut replanned) = (0, 0);
-    for seed in 0..40 {
-        let tale = tales().new_tree(&mut runner).unwrap().current();
+    for (seed, tale) in told() {
         println!("seed {seed}: {tale:?}");
-        let (oracle, all) = play(&tale, seed).await;
+        let (oracle, all) = play(&tale, seed, None).await;
         for status in all.values() {
             *ends.entry(format!("{status:?}")).or_default() += 1;
         }
@@ -434,4 +445,35 @@ async fn random_stories_agree_with_the_oracle() {
         assert!(ends.contains_key(end), "{ends:?}");
     }
     assert!(retried > 5 && replanned > 5, "{retried} {replanned}");
+}
+
+/// A guard is taken away, and within a few stories the oracle complains of what it prevents: of a lease that is not
+/// looked at, and of a fire time that is planned though it has had its run.
+#[tokio::test]
+async fn without_a_guard_the_oracle_complains() {
+    let guard = || Weaken::guard_on("executions");
+    for (weaken, stories, complaint) in [
+        (
+            guard().without("lease_expires_at <= :now"),
+            0..5,
+            "was taken from a living worker",
+        ),
+        (
+            guard().containing("attribute_not_exists(execution_id)"),
+            20..22,
+            "began twice",
+        ),
+    ] {
+        let weaken = Arc::new(weaken);
+        let mut complaints = Vec::new();
+        for (seed, tale) in told().filter(|(seed, _)| stories.contains(seed)) {
+            let playing = play(&tale, seed, Some(weaken.clone()));
+            if let Err(panic) = AssertUnwindSafe(playing).catch_unwind().await {
+                complaints.push(panic.downcast::<String>().unwrap());
+            }
+        }
+        assert!(weaken.applied() > 0, "the guard was not met");
+        let found = complaints.iter().any(|it| it.contains(complaint));
+        assert!(found, "{complaints:?}");
+    }
 }
