@@ -803,6 +803,34 @@ async fn a_rescheduled_job_follows_its_new_schedule_only() {
     assert_eq!(all[&id("job", HOUR)], ExecutionStatus::Cancelled);
 }
 
+/// A run is dispatched and due, and no worker has begun it.
+#[tokio::test]
+async fn a_change_of_plan_calls_off_a_recurring_run_that_is_due_and_does_not_bring_it_back() {
+    let hourly = Schedule::Every { every_ms: HOUR };
+    for changes in [
+        vec![Change::Pause, Change::Resume],
+        vec![Change::Reschedule(hourly)],
+    ] {
+        let desk = desk(NewJob {
+            misfire: Misfire::RunAll,
+            ..every("job", HOUR)
+        })
+        .await;
+        for (number, change) in changes.iter().enumerate() {
+            let (scheduler, id) = (&desk.office.scheduler, format!("c-{number}"));
+            let changed = scheduler.change_job("acme/job", change, &id);
+            changed.await.unwrap();
+        }
+        assert_eq!(desk.work("w").await, "calledoff");
+        desk.office.live(3).await;
+        assert!(desk.office.starts().is_empty(), "{changes:?}");
+        assert_eq!(
+            desk.office.status(&id("job", HOUR)).await,
+            ExecutionStatus::Cancelled
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_change_of_plan_sent_again_is_not_made_again() {
     let office = with_job(every("job", HOUR)).await;
