@@ -16,22 +16,71 @@ mod containers {
     use super::*;
     use crate::Parts;
     use crate::backend::Backend;
-    use std::os::unix::process::CommandExt as _;
-    use std::process::{Command, Stdio};
+    use std::collections::HashMap;
     use std::sync::Arc;
-    use std::time::Duration;
-    use testcontainers::core::{IntoContainerPort, WaitFor};
+    use std::time::{Duration, SystemTime};
+    use testcontainers::bollard::Docker;
+    use testcontainers::bollard::errors::Error::DockerResponseServerError;
+    use testcontainers::bollard::exec::{CreateExecOptions, StartExecResults};
+    use testcontainers::bollard::query_parameters::ListContainersOptionsBuilder;
+    use testcontainers::core::IntoContainerPort;
+    use testcontainers::core::client::docker_client_instance;
     use testcontainers::runners::AsyncRunner;
-    use testcontainers::{ContainerAsync, GenericImage, ImageExt, TestcontainersError};
-    use tokio::sync::OnceCell;
+    use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, Image, ImageExt};
+    use tokio::io::AsyncBufReadExt;
+    use tokio::sync::{OnceCell, oneshot};
 
-    /// The last LocalStack that needs no licence token.
-    const LOCALSTACK: &str = "localstack/localstack:4.14.0";
-    /// Redis 7: GEOSEARCH came with 6.2.
-    const REDIS: &str = "redis:7";
+    struct Service {
+        name: &'static str,
+        /// Says where another image is.
+        variable: &'static str,
+        image: &'static str,
+        port: u16,
+        environment: &'static [(&'static str, &'static str)],
+        /// What it prints when it can be used.
+        ready: &'static str,
+    }
+
+    const LOCALSTACK: Service = Service {
+        name: "localstack",
+        variable: "ARCHETYPES_LOCALSTACK_IMAGE",
+        // The last one that needs no licence token.
+        image: "localstack/localstack:4.14.0",
+        port: 4566,
+        environment: &[
+            ("SERVICES", "dynamodb,dynamodbstreams,sqs,s3"),
+            // Presigned URLs are a promise only if a wrong signature is refused.
+            ("S3_SKIP_SIGNATURE_VALIDATION", "0"),
+        ],
+        ready: "Ready.",
+    };
+
+    const REDIS: Service = Service {
+        name: "redis",
+        variable: "ARCHETYPES_REDIS_IMAGE",
+        // GEOSEARCH came with 6.2.
+        image: "redis:7",
+        port: 6379,
+        environment: &[],
+        ready: "Ready to accept connections",
+    };
+
     /// Every container carries it, so that `docker rm -f $(docker ps -aq --filter label=archetypes)`
-    /// removes whatever was left.
+    /// removes all of them.
     const LABEL: &str = "archetypes";
+    /// Which process a container serves.
+    const OWNER: &str = "archetypes.process";
+    /// How long an image may take to be pulled and its service to start.
+    const START_UP: Duration = Duration::from_secs(180);
+    /// The main process of each container: runs the service, and stops it if nothing watches it. This process may be
+    /// killed between the container's start and its watch.
+    const RUN: &str = "\"$@\" & service=$!; trap 'kill -TERM $service' TERM; \
+        (sleep 30; [ -e /tmp/watched ] || kill -TERM $service) & \
+        wait $service; wait $service";
+    /// Runs in each container beside its service. Its standard input is a connection that this process holds. The
+    /// kernel closes the connection when the process ends, by Ctrl-C and `kill -9` too. Then the watch stops the
+    /// service, and the engine removes the container. Signals do not end the watch itself.
+    const WATCH: &str = "trap '' TERM INT HUP; touch /tmp/watched; cat >/dev/null; kill -TERM 1";
 
     struct Containers {
         aws: String,
@@ -43,7 +92,7 @@ mod containers {
         let set = SET
             .get_or_try_init(start)
             .await
-            .map_err(|error| ConnectError::NoEngine(error.to_string()))?;
+            .map_err(ConnectError::NoEngine)?;
         Ok(Cloud::new(
             Backend::Docker,
             &options,
@@ -65,59 +114,166 @@ mod containers {
         ))
     }
 
-    async fn start() -> Result<Containers, TestcontainersError> {
-        let (name, tag) = image("ARCHETYPES_LOCALSTACK_IMAGE", LOCALSTACK);
-        let localstack = GenericImage::new(name, tag)
-            .with_exposed_port(4566.tcp())
-            .with_wait_for(WaitFor::message_on_stdout("Ready."))
-            .with_env_var("SERVICES", "dynamodb,dynamodbstreams,sqs,s3")
-            // Presigned URLs are a promise only if a wrong signature is refused.
-            .with_env_var("S3_SKIP_SIGNATURE_VALIDATION", "0")
-            .with_label(LABEL, "localstack")
-            .with_startup_timeout(Duration::from_secs(180));
-        let (name, tag) = image("ARCHETYPES_REDIS_IMAGE", REDIS);
-        let redis = GenericImage::new(name, tag)
-            .with_exposed_port(6379.tcp())
-            .with_wait_for(WaitFor::message_on_stdout("Ready to accept connections"))
-            .with_label(LABEL, "redis");
-        let (localstack, redis) = tokio::try_join!(localstack.start(), redis.start())?;
-        let aws = format!(
-            "http://{}:{}",
-            localstack.get_host().await?,
-            localstack.get_host_port_ipv4(4566.tcp()).await?
-        );
-        let url = format!(
-            "redis://{}:{}",
-            redis.get_host().await?,
-            redis.get_host_port_ipv4(6379.tcp()).await?
-        );
-        outlive_nothing([localstack, redis]);
-        Ok(Containers { aws, redis: url })
+    /// Starts both containers on a thread that lives as long as the process: the runtime of a test ends with
+    /// the test, and closes its connections.
+    async fn start() -> Result<Containers, String> {
+        let (tell, told) = oneshot::channel();
+        let hold = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(error.to_string()))),
+            };
+            runtime.block_on(async {
+                match start_both().await {
+                    Ok((containers, _held)) => {
+                        let _ = tell.send(Ok(containers));
+                        std::future::pending::<()>().await;
+                    }
+                    Err(error) => drop(tell.send(Err(error.to_string()))),
+                }
+            });
+        };
+        std::thread::Builder::new()
+            .name("containers".to_owned())
+            .spawn(hold)
+            .map_err(|error| error.to_string())?;
+        told.await
+            .unwrap_or_else(|_| Err("the containers' thread ended".to_owned()))
     }
 
-    /// The containers serve every test of this process, so no test may drop them; and a value
-    /// that lives until the process ends is never dropped at all. So a small shell waits for the
-    /// end of this process, however it ends, and removes them then.
-    fn outlive_nothing(containers: [ContainerAsync<GenericImage>; 2]) {
-        let ids: Vec<_> = containers.iter().map(|c| c.id().to_owned()).collect();
-        let script = format!("cat; docker rm -f {} >/dev/null 2>&1", ids.join(" "));
-        let reaper = Command::new("sh")
-            .args(["-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // Ctrl-C goes to a whole process group, and the reaper has to outlive this process.
-            .process_group(0)
-            .spawn();
-        match reaper {
-            // Leaked on purpose: its standard input closes when this process is gone.
-            Ok(child) => std::mem::forget(child),
-            Err(error) => eprintln!(
-                "containers {} will be left running ({error}); remove them with `docker rm -f`",
-                ids.join(" ")
-            ),
+    type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+    async fn start_both() -> Result<(Containers, [Watched; 2]), Failed> {
+        let engine = docker_client_instance().await?;
+        remove_what_never_started(&engine).await?;
+        // Both images first: one that cannot be had leaves no container of the other.
+        let [localstack, redis] = [&LOCALSTACK, &REDIS].map(|service| prepare(&engine, service));
+        let (localstack, redis) = tokio::try_join!(localstack, redis)?;
+        let (localstack, redis) = tokio::try_join!(
+            Watched::start(&engine, &LOCALSTACK, localstack),
+            Watched::start(&engine, &REDIS, redis),
+        )?;
+        let containers = Containers {
+            aws: format!("http://{}", localstack.address(&LOCALSTACK).await?),
+            redis: format!("redis://{}", redis.address(&REDIS).await?),
+        };
+        Ok((containers, [localstack, redis]))
+    }
+
+    /// A container that ends with this process.
+    struct Watched {
+        container: ContainerAsync<GenericImage>,
+        _watch: StartExecResults,
+    }
+
+    impl Watched {
+        async fn start(
+            engine: &Docker,
+            service: &Service,
+            request: ContainerRequest<GenericImage>,
+        ) -> Result<Self, Failed> {
+            let container = request.start().await?;
+            let watched = Self {
+                _watch: watch(engine, container.id()).await?,
+                container,
+            };
+            // Watched first: a service may take long until it is ready.
+            let ready = tokio::time::timeout(START_UP, watched.says(service.ready));
+            let late = format!("{} was not ready in {START_UP:?}", service.name);
+            ready.await.map_err(|_| late)??;
+            Ok(watched)
         }
-        std::mem::forget(containers);
+
+        async fn says(&self, words: &str) -> Result<(), Failed> {
+            let mut lines = self.container.stdout(true).lines();
+            while let Some(line) = lines.next_line().await? {
+                if line.contains(words) {
+                    return Ok(());
+                }
+            }
+            Err(format!("a container ended before it said {words:?}").into())
+        }
+
+        async fn address(&self, service: &Service) -> Result<String, Failed> {
+            let host = self.container.get_host().await?;
+            let port = self
+                .container
+                .get_host_port_ipv4(service.port.tcp())
+                .await?;
+            Ok(format!("{host}:{port}"))
+        }
+    }
+
+    /// The image is there, and what is to be run is known.
+    async fn prepare(
+        engine: &Docker,
+        service: &Service,
+    ) -> Result<ContainerRequest<GenericImage>, Failed> {
+        let (name, tag) = image(service.variable, service.image);
+        let image = GenericImage::new(name, tag).with_exposed_port(service.port.tcp());
+        let command = own_command(engine, &image).await?;
+        let wrapped = ["-c", RUN, "sh"].map(str::to_owned);
+        let mut request = image
+            .with_entrypoint("sh")
+            .with_cmd(wrapped.into_iter().chain(command))
+            .with_label(LABEL, service.name)
+            .with_label(OWNER, std::process::id().to_string())
+            .with_startup_timeout(START_UP)
+            .with_host_config_modifier(|host| host.auto_remove = Some(true));
+        for (name, value) in service.environment {
+            request = request.with_env_var(*name, *value);
+        }
+        Ok(request)
+    }
+
+    /// What an image runs by itself. It is pulled if it is not there.
+    async fn own_command(engine: &Docker, image: &GenericImage) -> Result<Vec<String>, Failed> {
+        let name = format!("{}:{}", image.name(), image.tag());
+        let inspected = match engine.inspect_image(&name).await {
+            Err(DockerResponseServerError {
+                status_code: 404, ..
+            }) => {
+                drop(image.clone().pull_image().await?);
+                engine.inspect_image(&name).await
+            }
+            inspected => inspected,
+        };
+        let config = inspected?.config.unwrap_or_default();
+        let entrypoint = config.entrypoint.unwrap_or_default();
+        Ok([entrypoint, config.cmd.unwrap_or_default()].concat())
+    }
+
+    async fn watch(engine: &Docker, container: &str) -> Result<StartExecResults, Failed> {
+        let command = CreateExecOptions {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            user: Some("0"),
+            cmd: Some(vec!["sh", "-c", WATCH]),
+            ..CreateExecOptions::default()
+        };
+        let watch = engine.create_exec(container, command).await?;
+        Ok(engine.start_exec(&watch.id, None).await?)
+    }
+
+    /// Removes the containers of processes that were killed between making and starting one.
+    async fn remove_what_never_started(engine: &Docker) -> Result<(), Failed> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let filters = HashMap::from([("label", vec![LABEL]), ("status", vec!["created"])]);
+        let ours = ListContainersOptionsBuilder::new()
+            .all(true)
+            .filters(&filters);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        for container in engine.list_containers(Some(ours.build())).await? {
+            let created = Duration::from_secs(container.created.unwrap_or(0).try_into()?);
+            if let Some(id) = container.id.filter(|_| created + MINUTE < now) {
+                // Another process may have removed it, and without it all is well.
+                let _ = engine.remove_container(&id, None).await;
+            }
+        }
+        Ok(())
     }
 
     /// An image by name and tag, from the environment or the default.
