@@ -7,14 +7,17 @@
 //! First the object, then the row: a row means that the object is there.
 
 use crate::canonical::hex;
-use crate::domain::UrlArtifactState;
+use crate::domain::{BLOB_MS, UrlArtifactState};
 use crate::items::settled;
 use crate::{Crawler, CrawlerError};
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use cloud::item::{from_item, s, to_item};
 use cloud::{CloudError, Guard};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
+use std::time::Duration;
 use walkthrough::Resource;
 
 /// The bucket.
@@ -26,6 +29,9 @@ pub const BUCKET_RESOURCE: Resource = Resource {
     create: |cloud| Box::pin(async move { Ok(cloud.create_bucket(BUCKET).await?) }),
     remove: |cloud| Box::pin(async move { Ok(cloud.remove_bucket(BUCKET).await?) }),
 };
+
+/// How often a call to S3 is held against the clock.
+const LOOK: Duration = Duration::from_millis(25);
 
 /// The hash of bytes and how they are to be read: the same bytes as HTML and as plain text are two texts.
 pub fn content_hash(content_type: &str, body: &[u8]) -> String {
@@ -123,30 +129,50 @@ impl Crawler {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<(), CloudError> {
-        self.cloud
+        let put = self
+            .cloud
             .s3()
             .put_object()
             .bucket(self.cloud.names().bucket(BUCKET))
             .key(key)
             .content_type(content_type)
-            .body(ByteStream::from(body))
-            .send()
-            .await
-            .map_err(CloudError::from)?;
-        Ok(())
+            .body(ByteStream::from(body));
+        let put = async { put.send().await.map(|_| ()).map_err(CloudError::from) };
+        self.in_time(put.boxed()).await
     }
 
     /// An object's bytes; none if there is no such object.
     pub async fn read_blob(&self, key: &str) -> Result<Option<Vec<u8>>, CloudError> {
         let bucket = self.cloud.names().bucket(BUCKET);
         let get = self.cloud.s3().get_object().bucket(bucket).key(key);
-        let object = match get.send().await {
-            Ok(object) => object,
-            Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let read = async {
+            let object = match get.send().await {
+                Ok(object) => object,
+                Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let body = object.body.collect().await;
+            let body = body.map_err(|error| CloudError::Unknown(error.to_string()))?;
+            Ok(Some(body.into_bytes().to_vec()))
         };
-        let body = object.body.collect().await;
-        let body = body.map_err(|error| CloudError::Unknown(error.to_string()))?;
-        Ok(Some(body.into_bytes().to_vec()))
+        self.in_time(read.boxed()).await
+    }
+
+    /// A call to S3, given up after [`BLOB_MS`] by the clock that leases end by.
+    async fn in_time<T>(
+        &self,
+        call: BoxFuture<'_, Result<T, CloudError>>,
+    ) -> Result<T, CloudError> {
+        let until = self.now() + BLOB_MS;
+        let late = async {
+            while self.now() < until {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = call => done,
+            () = late => Err(CloudError::Unknown(format!("no answer from S3 in {BLOB_MS} ms"))),
+        }
     }
 }

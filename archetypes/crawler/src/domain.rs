@@ -1,7 +1,7 @@
 //! The rules, pure: states, what may be done with a URL now, and what a failure leads to. No calls, no
 //! clock, no SDK types.
 
-use cloud::Millis;
+use cloud::{Millis, Patience};
 use serde::{Deserialize, Serialize};
 
 /// How long a worker has a URL, to fetch it or to parse it. Longer than a request may take and than SQS
@@ -14,6 +14,20 @@ pub const TURN_MS: Millis = 30_000;
 
 /// How long a request may take, with all of its body.
 pub const REQUEST_MS: Millis = 20_000;
+
+/// How long a call to S3 may take, with all its retries: the SDK's own limit is for transfers of any size,
+/// and longer than a lease. An S3 that hangs must not use up the lease, and with it an attempt.
+pub const BLOB_MS: Millis = 8_000;
+
+/// How long a call to DynamoDB may take, with all its retries.
+const CALL_MS: Millis = Patience::DEFAULT.operation.as_millis() as Millis;
+
+/// A lease that could end inside a request would let two have one page, or two requests one host.
+const _: () = assert!(REQUEST_MS < TURN_MS && TURN_MS < LEASE_MS);
+/// A fetcher whose request took its whole turn, and whose S3 hangs, can still give the page back.
+const _: () = assert!(TURN_MS + BLOB_MS + CALL_MS < LEASE_MS);
+/// So can a parser: after a look at its lease it has at least half of it.
+const _: () = assert!(BLOB_MS + CALL_MS < LEASE_MS / 2);
 
 /// How much later than it should a URL may go on before somebody looks after it.
 pub const GRACE_MS: Millis = 30_000;
@@ -426,7 +440,4 @@ mod tests {
         assert_eq!(after_failure(2, 0), AfterFailure::Retry { at: 4_000 });
         assert_eq!(after_failure(3, 0), AfterFailure::GiveUp);
     }
-
-    /// A lease that could end inside a request would let two have one page, or two requests one host.
-    const _: () = assert!(REQUEST_MS < TURN_MS && TURN_MS < LEASE_MS);
 }

@@ -340,6 +340,9 @@ impl Crawler {
         let page = tokio::task::spawn_blocking(move || page::read(&row, &body));
         let page = page.await.map_err(CloudError::bug)?;
         let text = serde_json::to_vec(&page.text).map_err(CloudError::corrupt)?;
+        if !self.keep_parse(&mut run).await? {
+            return Ok(Worked::Stale);
+        }
         let content_hash = run.url.content_hash.clone().unwrap_or_default();
         let text_key = self.store_text(&content_hash, text).await?;
         let mut new = 0;
