@@ -16,6 +16,12 @@ use crate::items::settled;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Millis};
+use std::time::Duration;
+
+/// How soon a write that must not be forgotten is made again, after pauses that double six times; and how often:
+/// about as long as a turn lasts.
+const TRY_AGAIN_MS: u64 = 50;
+const MAX_TRIES: u32 = 14;
 
 /// A turn that was taken for itself, not with a URL: for a robots.txt.
 #[derive(Debug, Clone)]
@@ -83,6 +89,47 @@ impl Crawler {
     /// Whether a request that begins now would be over before the turn is.
     pub fn has_time(&self, turn_ends_at: Millis) -> bool {
         self.now() + REQUEST_MS <= turn_ends_at
+    }
+
+    /// Ends a turn. What the host asked for would be forgotten if this were not written, so it is tried again
+    /// for as long as the turn lasts. Without it the host is left alone until the turn is over.
+    pub async fn leave_alone(
+        &self,
+        host: &DomainPolicyState,
+        turn_id: &str,
+        ends_at: Millis,
+        retry_after_ms: Option<Millis>,
+    ) -> Result<(), CloudError> {
+        let release = || self.release_turn(host, turn_id, retry_after_ms);
+        match retry_after_ms {
+            Some(_) => self.while_it_lasts(ends_at, release).await,
+            None => release().await,
+        }
+    }
+
+    /// Writes what must not be forgotten, again while the turn lasts and the store has no room or gives no
+    /// answer.
+    pub(crate) async fn while_it_lasts<T, Fut>(
+        &self,
+        ends_at: Millis,
+        write: impl Fn() -> Fut,
+    ) -> Result<T, CloudError>
+    where
+        Fut: Future<Output = Result<T, CloudError>>,
+    {
+        let mut tries = 1;
+        loop {
+            match write().await {
+                Err(
+                    CloudError::Throttled(_) | CloudError::Unknown(_) | CloudError::Conflict(_),
+                ) if self.now() < ends_at && tries < MAX_TRIES => {
+                    let pause = TRY_AGAIN_MS << (tries - 1).min(6);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Ends a turn: the host is left alone for its delay, or for as long as it asked.

@@ -6,8 +6,8 @@
 use crate::canonical::{hex, link, plain};
 use crate::discover::Found;
 use crate::domain::{
-    BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
-    UrlMetadataState, Verdict, delay,
+    BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, MAX_RETRY_AFTER_MS, ROBOTS_ATTEMPTS,
+    ROBOTS_MS, Robots, UrlMetadataState, Verdict, delay,
 };
 use crate::items::settled;
 use crate::politeness::Turn;
@@ -251,9 +251,24 @@ struct Guest {
 /// What was learned.
 struct Learned {
     robots: Robots,
-    rules: Rules,
+    rules: Arc<Rules>,
     key: String,
     reason: String,
+}
+
+/// How much of rules is compared with a URL beside other work: a hostile robots.txt has ten times as many bytes.
+const MANY_BYTES: usize = 50_000;
+
+/// Does this on a thread that no other work waits for.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, CloudError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(CloudError::bug)
+}
+
+async fn parse(text: Vec<u8>) -> Result<Rules, CloudError> {
+    aside(move || Rules::parse(&text, PRODUCT)).await
 }
 
 impl Crawler {
@@ -273,11 +288,15 @@ impl Crawler {
                 let bytes = bytes.ok_or_else(|| {
                     CloudError::Corrupt(format!("the robots.txt of {} is gone", host.origin))
                 })?;
-                self.robots.keep(key, Rules::parse(&bytes, PRODUCT))
+                self.robots.keep(key, parse(bytes).await?)
             }
         };
         let parsed = Url::parse(&url.url).map_err(CloudError::corrupt)?;
-        Ok(match rules.allow(&parsed) {
+        let allowed = match rules.bytes() {
+            0..MANY_BYTES => rules.allow(&parsed),
+            _ => aside(move || rules.allow(&parsed)).await?,
+        };
+        Ok(match allowed {
             true => Verdict::Allowed,
             false => Verdict::Disallowed,
         })
@@ -301,10 +320,12 @@ impl Crawler {
         let mut guests = BTreeMap::new();
         let followed = self.follow_robots(&turn, owner, &mut guests).await;
         // Whatever came of it, the guests' turns end here, and their pauses begin.
-        for guest in guests.into_values() {
-            let Turn { host, turn_id, .. } = guest.turn;
-            self.release_turn(&host, &turn_id, guest.asked).await?;
+        let mut released = Ok(());
+        for Guest { turn, asked } in guests.into_values() {
+            let ended = self.leave_alone(&turn.host, &turn.turn_id, turn.ends_at, asked);
+            released = released.and(ended.await);
         }
+        released?;
         let (answer, at_home) = match followed? {
             Ok(answer) => answer,
             Err(wait) => {
@@ -329,13 +350,13 @@ impl Crawler {
             // Too many redirects count as none, says the RFC.
             Ok(answer) => Ok(Learned {
                 robots: Robots::Absent,
-                rules: Rules::default(),
+                rules: Arc::default(),
                 key: String::new(),
                 reason: format!("status {}", answer.status),
             }),
             Err(NoAnswer::Forbidden(forbidden)) => Ok(Learned {
                 robots: Robots::Forbidden,
-                rules: Rules::default(),
+                rules: Arc::default(),
                 key: String::new(),
                 reason: forbidden.to_string(),
             }),
@@ -345,7 +366,8 @@ impl Crawler {
             Ok(learned) => {
                 // Before the rules are there, so that who dies in between asks again.
                 self.offer_sitemaps(origin, &learned.rules).await?;
-                self.store_robots(&turn, &learned).await
+                let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
+                Ok(self.store_robots(&turn, &learned, pause).await?)
             }
             Err(why) => self.robots_unreachable(&turn, &why, retry_after).await,
         }
@@ -471,18 +493,22 @@ impl Crawler {
     async fn keep_robots(&self, body: &[u8]) -> Result<Learned, CrawlerError> {
         let key = format!("robots/{}.txt", hex(&Sha256::digest(body)[..16]));
         self.put_blob(&key, "text/plain", body.to_vec()).await?;
-        let rules = self.robots.keep(&key, Rules::parse(body, PRODUCT));
+        let rules = self.robots.keep(&key, parse(body.to_vec()).await?);
         Ok(Learned {
             robots: Robots::Known,
-            rules: (*rules).clone(),
+            rules,
             key,
             reason: "read".to_owned(),
         })
     }
 
-    async fn store_robots(&self, turn: &Turn, learned: &Learned) -> Result<Asked, CrawlerError> {
+    async fn store_robots(
+        &self,
+        turn: &Turn,
+        learned: &Learned,
+        pause: Millis,
+    ) -> Result<Asked, CloudError> {
         let now = self.now();
-        let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
         let stored = settled!(
             self.dynamodb()
                 .update_item()
@@ -518,16 +544,17 @@ impl Crawler {
         let pause = (BACKOFF_MS << failures.min(10))
             .max(delay(self.rules.delay_ms, turn.host.crawl_delay_ms))
             .max(retry_after_ms.unwrap_or(0));
-        let pause = pause.min(crate::domain::MAX_RETRY_AFTER_MS);
+        let pause = pause.min(MAX_RETRY_AFTER_MS);
         let had = matches!(turn.host.robots, Some(Robots::Known | Robots::Absent));
         if failures >= ROBOTS_ATTEMPTS && !had {
             let gone = Learned {
                 robots: Robots::Unreachable,
-                rules: Rules::default(),
+                rules: Arc::default(),
                 key: String::new(),
                 reason: why.to_owned(),
             };
-            return self.store_robots(turn, &gone).await;
+            let store = || self.store_robots(turn, &gone, pause);
+            return Ok(self.while_it_lasts(turn.ends_at, store).await?);
         }
         let update = self
             .dynamodb()
@@ -544,7 +571,10 @@ impl Crawler {
             true => update.expression_attribute_values(":until", n(now + ROBOTS_MS / 24)),
             false => update,
         };
-        let (Guard::Passed(_) | Guard::Failed(_)) = settled!(update)?;
+        // The host asked to be left alone for so long: that must not be forgotten.
+        let again = || async { settled!(update.clone()) };
+        let (Guard::Passed(_) | Guard::Failed(_)) =
+            self.while_it_lasts(turn.ends_at, again).await?;
         Ok(Asked::Later { at: now + pause })
     }
 

@@ -164,7 +164,15 @@ impl Crawler {
             .as_ref()
             .ok()
             .and_then(|answer| self.asked_for(answer));
-        self.release_turn(&run.host, &run.turn_id, asked).await?;
+        let ends_at = run.turn_ends_at;
+        let released = self.leave_alone(&run.host, &run.turn_id, ends_at, asked);
+        match released.await {
+            // The page at least is put off for as long as the host asked.
+            Err(fault) if asked.is_some() => {
+                eprintln!("{} asks for a pause: {fault}", run.url.origin);
+            }
+            released => released?,
+        }
         Ok(answer)
     }
 
