@@ -463,8 +463,9 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
         delay_ms: Millis::from(number("delay")),
         hosts: (!args.get_flag("any-host")).then(|| BTreeSet::from([host])),
         sitemaps: !args.get_flag("no-sitemaps"),
-        // Whoever waits for less than this waits in place: SQS counts in seconds.
-        patience_ms: 10_000,
+        // SQS counts in seconds, so a worker waits in place for less; for more, a host with a long pause would
+        // have all the workers of the others wait for it.
+        patience_ms: 2_000,
         ..Rules::default()
     };
     let web = Web::new(&cloud, guard, Https::MachineRoots)?;

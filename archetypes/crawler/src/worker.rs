@@ -4,7 +4,7 @@
 
 use crate::claim_fetch::{ClaimedFetch, FetchRun};
 use crate::claim_parse::{ClaimedParse, ParseRun};
-use crate::domain::{BACKOFF_MS, GRACE_MS, MAX_RETRY_AFTER_MS, MAX_WAITS};
+use crate::domain::{BACKOFF_MS, GRACE_MS, MAX_RETRY_AFTER_MS, MAX_WAITS, TURN_MS};
 use crate::mark_fetched::{After, Fetched, Finish};
 use crate::mark_parsed::Parsed;
 use crate::page;
@@ -19,6 +19,9 @@ use url::Url;
 /// How soon a worker looks again whether a host's turn is over, and how late at most.
 const POLL_MS: Millis = 10;
 const MAX_POLL_MS: Millis = 320;
+
+/// How long a host's turn lasts at most, if the host is well.
+const YOUNG_MS: Millis = 1_000;
 
 /// How many links are expanded between two looks at the lease.
 const EXPANDED_AT_ONCE: usize = 20;
@@ -102,14 +105,17 @@ impl Crawler {
                     return Ok(Worked::TooEarly { at });
                 }
                 ClaimedFetch::Busy { until } => {
-                    // The turn ends any moment. Nobody knows when, so look again, less and less often.
-                    if poll <= patience {
+                    // A turn ends any moment, so look again, less and less often. One that has lasted is at a
+                    // slow host, or at one that hangs: it must not have every worker wait for it.
+                    let lasted = self.now() - (until - TURN_MS);
+                    if lasted < YOUNG_MS && poll <= patience {
                         patience -= poll;
                         tokio::time::sleep(Duration::from_millis(poll as u64)).await;
                         poll = (poll * 2).min(MAX_POLL_MS);
                         continue;
                     }
-                    let at = until.min(self.now() + self.rules.delay_ms.max(1_000));
+                    let later = lasted.max(self.rules.delay_ms).max(1_000);
+                    let at = until.min(self.now() + later);
                     self.hide_fetch(message, at).await?;
                     return Ok(Worked::TooEarly { at });
                 }
