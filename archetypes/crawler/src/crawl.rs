@@ -473,7 +473,11 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
     crawler.add_seed(url.as_str()).await?;
     if let Some(seconds) = args.get_one::<u32>("again-after") {
         let before = cloud.now() - Millis::from(*seconds) * 1_000;
-        crawler.recrawl(0..SHARDS, before).await?;
+        for (what, opened) in crawler.recrawl(0..SHARDS, before).await {
+            if let Err(error) = opened {
+                eprintln!("fetching {what} again: {error}");
+            }
+        }
     }
     let counts = Arc::new(Counts::default());
     counts.found.store(1, Ordering::Relaxed);

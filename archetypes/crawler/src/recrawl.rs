@@ -4,10 +4,13 @@
 
 use crate::domain::{GRACE_MS, Status, UrlMetadataState};
 use crate::items::{settled, status, watch_lane};
+use crate::sweep_stalled::{AT_ONCE, patient};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
 use cloud::{CloudError, Guard, Millis};
+use futures::StreamExt;
+use futures::future::join_all;
 
 /// It is still as it was read, by that fetch: of two that come at once, one opens it.
 const GUARD: &str = "#status = :as_read AND fence = :fence";
@@ -16,22 +19,55 @@ const REOPEN: &str = "SET #status = :discovered, fetch_attempts = :none, waits =
      not_before = :now, lane = :watch, lane_at = :due";
 
 impl Crawler {
-    /// Opens everything again that was fetched before `older_than`, in these shards. Gives how many.
+    /// Opens everything again that was fetched before `older_than`, in these shards. Gives each URL, and each
+    /// lane that could not be read to its end, with whether it was opened. One that fails or hangs does not keep the
+    /// others.
     pub async fn recrawl(
         &self,
         shards: impl IntoIterator<Item = u32>,
         older_than: Millis,
-    ) -> Result<usize, CrawlerError> {
-        let mut opened = 0;
-        for shard in shards {
-            for lane in ["parsed", "failed"] {
-                let lane = format!("{lane}-{shard}");
-                for url_hash in self.lane(&lane, Some(older_than), None).await? {
-                    opened += usize::from(self.reopen(&url_hash, older_than).await?);
-                }
+    ) -> Vec<(String, Result<bool, CrawlerError>)> {
+        let lanes = shards
+            .into_iter()
+            .flat_map(|shard| ["parsed", "failed"].map(|lane| format!("{lane}-{shard}")));
+        let lanes = lanes.map(|lane| async move {
+            let mut found = Vec::new();
+            let read = self.read_lane(&lane, older_than, &mut found).await;
+            (lane, found, read)
+        });
+        let mut done = Vec::new();
+        let mut old = Vec::new();
+        for (lane, found, read) in join_all(lanes).await {
+            old.extend(found);
+            if let Err(fault) = read {
+                done.push((lane, Err(fault.into())));
             }
         }
-        Ok(opened)
+        let reopened = old.into_iter().map(|url_hash| async move {
+            let opened = patient(self.reopen(&url_hash, older_than)).await;
+            (url_hash, opened)
+        });
+        let reopened = futures::stream::iter(reopened).buffer_unordered(AT_ONCE);
+        done.extend(reopened.collect::<Vec<_>>().await);
+        done
+    }
+
+    /// Everything in a lane, however long it is: each page of it may take its time.
+    async fn read_lane(
+        &self,
+        lane: &str,
+        until: Millis,
+        found: &mut Vec<String>,
+    ) -> Result<(), CloudError> {
+        let mut from = None;
+        loop {
+            let page = patient(self.lane_page(lane, Some(until), None, from)).await?;
+            found.extend(page.0);
+            from = page.1;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Opens one URL again. False if it was never fetched, is on its way, or has ended since.

@@ -10,7 +10,7 @@ use crate::items::{settled, status};
 use crate::{Crawler, CrawlerError};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use cloud::item::{from_item, n, s};
-use cloud::{CloudError, Guard, Millis};
+use cloud::{CloudError, Guard, Item, Millis};
 use futures::StreamExt;
 use futures::future::join_all;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const LATER: &str = "SET lane_at = :later";
 const PATIENCE_MS: Millis = 900_000;
 
 /// How many URLs are seen to at once.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// How many URLs of a lane one sweep sees to. What it has seen to goes to the end of the lane.
 const MOST: i32 = 1_000;
@@ -43,7 +43,9 @@ const MOST: i32 = 1_000;
 /// How long one URL, or one lane, may take before the sweeper goes on without it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-async fn patient<T, E: From<CloudError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+pub(crate) async fn patient<T, E: From<CloudError>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     let gone_on = |_| Err(CloudError::Unknown("no answer in time".into()).into());
     tokio::time::timeout(PATIENCE, work)
         .await
@@ -96,26 +98,39 @@ impl Crawler {
         let mut found = Vec::new();
         let mut from = None;
         loop {
-            let query = self
-                .dynamodb()
-                .query()
-                .table_name(self.table("url_metadata"))
-                .index_name("lanes")
-                .key_condition_expression("lane = :lane AND lane_at <= :until")
-                .expression_attribute_values(":lane", s(lane))
-                .expression_attribute_values(":until", n(until.unwrap_or(Millis::MAX / 2)))
-                .set_limit(most)
-                .set_exclusive_start_key(from)
-                .send()
-                .await
-                .map_err(CloudError::from)?;
-            let hashes = query.items().iter().filter_map(|item| item.get("url_hash"));
-            found.extend(hashes.filter_map(|hash| hash.as_s().ok()).cloned());
-            from = query.last_evaluated_key;
+            let page = self.lane_page(lane, until, most, from).await?;
+            found.extend(page.0);
+            from = page.1;
             if from.is_none() || most.is_some_and(|most| found.len() >= most as usize) {
                 return Ok(found);
             }
         }
+    }
+
+    /// One page of a lane, and where the next one begins.
+    pub(crate) async fn lane_page(
+        &self,
+        lane: &str,
+        until: Option<Millis>,
+        most: Option<i32>,
+        from: Option<Item>,
+    ) -> Result<(Vec<String>, Option<Item>), CloudError> {
+        let query = self
+            .dynamodb()
+            .query()
+            .table_name(self.table("url_metadata"))
+            .index_name("lanes")
+            .key_condition_expression("lane = :lane AND lane_at <= :until")
+            .expression_attribute_values(":lane", s(lane))
+            .expression_attribute_values(":until", n(until.unwrap_or(Millis::MAX / 2)))
+            .set_limit(most)
+            .set_exclusive_start_key(from)
+            .send()
+            .await
+            .map_err(CloudError::from)?;
+        let hashes = query.items().iter().filter_map(|item| item.get("url_hash"));
+        let hashes = hashes.filter_map(|hash| hash.as_s().ok()).cloned();
+        Ok((hashes.collect(), query.last_evaluated_key))
     }
 
     /// Sees to one URL, if it is overdue.

@@ -632,10 +632,13 @@ async fn a_week_later(story: &mut Story, scene: &mut Scene) -> Result<()> {
     cloud.clock().advance(Duration::from_secs(7 * 86_400));
     let opened = story
         .step("recrawl", "Whatever was fetched up to the moment the home page was: the lane of what is parsed is in that order.", async {
-            Ok(crawler.recrawl(0..SHARDS, home_at).await?)
+            Ok(crawler.recrawl(0..SHARDS, home_at).await)
         })
         .await?;
-    story.check(opened == 1, "one page is opened again")?;
+    let opened = opened
+        .iter()
+        .filter(|(_, opened)| matches!(opened, Ok(true)));
+    story.check(opened.count() == 1, "one page is opened again")?;
     story
         .step(
             "read robots.txt",

@@ -973,13 +973,7 @@ async fn a_page_that_has_not_changed_is_not_sent_again() {
     town.live(2).await;
     let before = town.row(HOME).await;
     town.advance(MINUTE);
-    assert_eq!(
-        town.crawler
-            .recrawl(0..4, before.fetched_at.unwrap())
-            .await
-            .unwrap(),
-        3
-    );
+    assert_eq!(town.recrawl(before.fetched_at.unwrap()).await, 3);
     town.live(2).await;
     let log = town.site.log();
     let statuses: Vec<_> = log
@@ -997,10 +991,7 @@ async fn a_page_that_has_not_changed_is_not_sent_again() {
         .put("site.test/", page("New", &["/new"]).with("etag", "\"2\""));
     town.site.put("site.test/new", page("Newer", &["/"]));
     town.advance(MINUTE);
-    town.crawler
-        .recrawl(0..4, after.fetched_at.unwrap())
-        .await
-        .unwrap();
+    town.recrawl(after.fetched_at.unwrap()).await;
     town.live(2).await;
     assert_ne!(town.row(HOME).await.raw_blob_key, before.raw_blob_key);
     assert_eq!(town.status("http://site.test/new").await, Status::Parsed);

@@ -333,18 +333,12 @@ async fn a_page_that_fails_in_one_recrawl_is_recrawled_the_next_time() {
     town.live(3).await;
     town.advance(2 * DAY);
     town.site.put("site.test/a", Reply::status(500));
-    town.crawler
-        .recrawl(0..SHARDS, town.now() - 1)
-        .await
-        .unwrap();
+    town.recrawl(town.now() - 1).await;
     town.live(5).await;
     assert_eq!(town.status("http://site.test/a").await, Status::Failed);
     town.site.put("site.test/a", page("A again", &["/", "/b"]));
     town.advance(2 * DAY);
-    town.crawler
-        .recrawl(0..SHARDS, town.now() - 1)
-        .await
-        .unwrap();
+    town.recrawl(town.now() - 1).await;
     town.live(5).await;
     assert_eq!(town.status("http://site.test/a").await, Status::Parsed);
     // What was never fetched stays as it is: the rules forbid it.

@@ -126,6 +126,13 @@ impl Town {
         beside.read_policy(origin).await.unwrap().unwrap()
     }
 
+    /// How often a host was asked for anything but its robots.txt.
+    pub fn log_of(&self, host: &str) -> usize {
+        let log = self.site.log();
+        let asked = log.iter().filter(|hit| hit.host == host);
+        asked.filter(|hit| hit.path != "/robots.txt").count()
+    }
+
     pub async fn receive_fetch(&self) -> Option<Message<UrlFrontierState>> {
         self.crawler.receive_frontier(0).await.unwrap()
     }
@@ -160,6 +167,15 @@ impl Town {
             assert!(outcome.is_ok(), "{hash}: {outcome:?}");
         }
         swept.into_iter().map(|(hash, _)| hash).collect()
+    }
+
+    /// How many pages were opened again.
+    pub async fn recrawl(&self, older_than: Millis) -> usize {
+        let opened = self.crawler.recrawl(0..SHARDS, older_than).await;
+        let opened = opened
+            .into_iter()
+            .map(|(what, opened)| opened.unwrap_or_else(|fault| panic!("{what}: {fault}")));
+        opened.filter(|opened| *opened).count()
     }
 
     /// Works until both queues give nothing more. Every message is worked on twice.
