@@ -300,7 +300,7 @@ fn a_hostile_page_takes_no_minute() {
 /// What a host says is kept in a row, which holds 400 KB: each text of it from nothing to far too much.
 #[tokio::test]
 async fn what_a_host_says_may_have_any_length() {
-    for length in [0, 1, 1_999, 2_000, 2_001, 60_000] {
+    for length in [0, 1, 1_999, 2_000, 2_001, 60_000, 420_000] {
         let long = "x".repeat(length);
         let html = || Reply::html(format!("<title>{long}</title><a href=/{long}>{long}</a>"));
         let replies = [
@@ -386,20 +386,18 @@ async fn a_stuck_url_and_a_stuck_lane_keep_no_other() {
     assert!(hanging.iter().all(|it| it.met() > 0));
 }
 
-/// A page without links, from a seed to its end, and a sweeper; then a copy of any of the writes.
-#[tokio::test]
-async fn a_late_copy_of_any_write_changes_nothing() {
+/// A page with a link, from a seed to its end, its host's robots.txt and a sweeper; then a copy of any of these
+/// writes. Gives where each landed.
+async fn late_copies(of: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Vec<String> {
     let town = || async {
         let town = open().await;
-        town.site.put("site.test/", page("Home", &[] as &[&str]));
-        town.crawler
-            .fetch_robots("http://site.test", "setup")
-            .await
-            .unwrap();
+        town.put_small();
+        town.site.put("site.test/", page("Home", &["/a"]));
+        town.site.put("site.test/a", page("A", &["/"]));
         town
     };
     let harmless = LateCopies::of(town)
-        .only(|request| request.service == Service::DynamoDb)
+        .only(of)
         .act("client", |town: Arc<Town>| async move {
             town.crawler.afresh().add_seed(HOME).await.unwrap();
         })
@@ -420,15 +418,50 @@ async fn a_late_copy_of_any_write_changes_nothing() {
         .check(|town| async move {
             town.live(3).await;
             town.invariants().await?;
-            match town.status(HOME).await {
-                Status::Parsed => Ok(()),
+            match (town.status(HOME).await, town.status(A).await) {
+                (Status::Parsed, Status::Parsed) => Ok(()),
                 other => Err(format!("{other:?} for ever")),
             }
         })
         .run()
         .await
         .unwrap();
-    assert!(harmless.landings.len() > 50, "{}", harmless.landings.len());
+    harmless.landings
+}
+
+fn assert_landed(landings: &[String], writes: &[&str]) {
+    for write in writes {
+        let landed = landings.iter().any(|landing| landing.contains(write));
+        assert!(landed, "{write}: {landings:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_copy_of_any_write_changes_nothing() {
+    let landings = late_copies(|request| request.service == Service::DynamoDb).await;
+    let writes = [
+        "PutItem url_metadata",
+        "UpdateItem domain_policies",
+        "TransactWriteItems",
+        "UpdateItem url_metadata",
+        "PutItem artifacts",
+        "UpdateItem artifacts",
+    ];
+    assert_landed(&landings, &writes);
+}
+
+#[tokio::test]
+async fn a_late_copy_of_any_message_or_object_changes_nothing() {
+    let landings = late_copies(|request| request.service != Service::DynamoDb).await;
+    let writes = [
+        "SendMessage frontier",
+        "SendMessage parse",
+        "SendMessageBatch frontier",
+        "DeleteMessage frontier",
+        "DeleteMessage parse",
+        "PutObject artifacts",
+    ];
+    assert_landed(&landings, &writes);
 }
 
 /// A seed that robots.txt forbids, for a day; then it is asked for again.
@@ -557,6 +590,124 @@ async fn a_parse_meets_every_trouble_and_loses_no_link() {
         .recovery(|world| async move { world.town.live(5).await })
         .check(|world| async move { world.town.small_is_crawled().await })
         .within(Duration::from_secs(10))
+        .run()
+        .await
+        .unwrap();
+}
+
+/// A fault is told as what it was, and a conflict is none: it is tried again.
+fn is_told_of<T>(
+    trouble: Trouble,
+    _: &Request,
+    told: &Result<T, CrawlerError>,
+) -> Result<(), String> {
+    match (trouble, told) {
+        (_, Ok(_)) => Ok(()),
+        (Trouble::Conflict, Err(fault)) => Err(format!("it was told {fault}")),
+        (_, Err(CrawlerError::Fault(CloudError::Throttled(_) | CloudError::Unknown(_)))) => Ok(()),
+        (_, Err(fault)) => Err(format!("it was told {fault}")),
+    }
+}
+
+#[tokio::test]
+async fn a_seed_meets_every_trouble_and_is_crawled_when_it_is_added_again() {
+    let empty = || async {
+        let town = open().await;
+        town.put_small();
+        impatient(town)
+    };
+    TroubleSweep::of(empty)
+        .action("client", |world: Arc<Impatient>| async move {
+            world.worker.afresh().add_seed(HOME).await
+        })
+        .answers(is_told_of)
+        .recovery(|world| async move {
+            world.town.crawler.afresh().add_seed(HOME).await.unwrap();
+            world.town.live(5).await;
+        })
+        .check(|world| async move { world.town.small_is_crawled().await })
+        .run()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_seed_that_is_added_again_meets_every_trouble_and_is_crawled() {
+    TroubleSweep::of(|| async { impatient(failed_since().await) })
+        .action("client", |world: Arc<Impatient>| async move {
+            world.worker.afresh().add_seed(A).await
+        })
+        .answers(is_told_of)
+        .recovery(|world| async move {
+            world.town.crawler.afresh().add_seed(A).await.unwrap();
+            world.town.live(5).await;
+        })
+        .check(|world| async move {
+            match world.town.status(A).await {
+                Status::Parsed => Ok(()),
+                other => Err(format!("{other:?} for ever")),
+            }
+        })
+        .run()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_sweep_meets_every_trouble_and_loses_nothing() {
+    let stuck_to_fetch = || async {
+        let town = small_known().await;
+        town.receive_fetch().await.unwrap();
+        impatient(town)
+    };
+    let stuck_to_parse = || async {
+        let town = fetched().await;
+        town.receive_parse().await.unwrap();
+        impatient(town)
+    };
+    for sweep in [
+        TroubleSweep::of(stuck_to_fetch),
+        TroubleSweep::of(stuck_to_parse),
+    ] {
+        sweep
+            .action("sweeper", |world: Arc<Impatient>| async move {
+                world.town.advance(ROUND.as_millis() as i64);
+                world.worker.sweep(&hash(HOME)).await
+            })
+            .answers(is_told_of)
+            .recovery(|world| async move { world.town.live(5).await })
+            .check(|world| async move { world.town.small_is_crawled().await })
+            .run()
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_recrawl_meets_every_trouble_and_is_made_when_it_is_asked_for_again() {
+    let finished = || async {
+        let town = small().await;
+        town.live(3).await;
+        town.advance(2 * DAY);
+        impatient(town)
+    };
+    TroubleSweep::of(finished)
+        .action("recrawler", |world: Arc<Impatient>| async move {
+            world.worker.reopen(&hash(A), world.town.now()).await
+        })
+        .answers(is_told_of)
+        .recovery(|world| async move {
+            let town = &world.town;
+            town.crawler.reopen(&hash(A), town.now()).await.unwrap();
+            town.live(5).await;
+        })
+        .check(|world| async move {
+            world.town.small_is_crawled().await?;
+            match world.town.site.hits("site.test/a") {
+                0 | 1 => Err("it was not fetched again".to_owned()),
+                _ => Ok(()),
+            }
+        })
         .run()
         .await
         .unwrap();
