@@ -5,6 +5,7 @@ mod web;
 
 use chaos::{Explored, Interleave};
 use crawler::Rules;
+use crawler::domain::{GRACE_MS, LEASE_MS, TURN_MS};
 use crawler::site::Reply;
 use web::cast::*;
 use web::*;
@@ -100,22 +101,8 @@ async fn two_pages_that_link_to_one_url_make_one_row_by_the_shorter_way() {
 
 #[tokio::test]
 async fn three_ways_to_one_url_end_with_the_least_of_each() {
-    let known = || async {
-        let desk = ready().await;
-        desk.town
-            .crawler
-            .discover(&crawler::Found {
-                url: crawler::canonical::canonical(A).unwrap(),
-                kind: crawler::domain::Kind::Page,
-                depth: 5,
-                redirects: 5,
-                found_on: None,
-            })
-            .await
-            .unwrap();
-        desk
-    };
-    let actors = discoverer(Interleave::of(known), "short", A, 1, 4);
+    let actors = discoverer(Interleave::of(ready), "long", A, 5, 5);
+    let actors = discoverer(actors, "short", A, 1, 4);
     let actors = discoverer(actors, "straight", A, 4, 0);
     let checked = actors.check(|desk, told| async move {
         let row = desk.town.row(A).await;
@@ -124,7 +111,10 @@ async fn three_ways_to_one_url_end_with_the_least_of_each() {
             other => Err(format!("{other:?}")),
         }
     });
-    checked.run().await.unwrap();
+    let explored = checked.run().await.unwrap();
+    saw(&explored, "long new, short shortened, straight shortened");
+    saw(&explored, "long known, short new, straight shortened");
+    saw(&explored, "long known, short shortened, straight new");
 }
 
 #[tokio::test]
@@ -283,4 +273,115 @@ async fn two_who_recrawl_a_page_open_it_once() {
     let explored = recrawlers().run().await.unwrap();
     saw(&explored, "one true, other false");
     saw(&explored, "one false, other true");
+}
+
+// Time passes at any place in the order.
+
+/// Claims the fetch of a page after a read: a worker looks at the clock before the first call of its claim, and
+/// time is to pass before that too.
+fn reading_claimer(actors: Desks, name: &'static str, url: &'static str) -> Desks {
+    actors.actor(name, move |desk| async move {
+        let crawler = &desk.town.crawler;
+        crawler.read_url(&hash(url)).await.unwrap();
+        let claimed = desk.claim_fetch(crawler, url, name).await;
+        if let crawler::ClaimedFetch::Run(run) = &claimed {
+            desk.claimed_fence(run.url.fence);
+        }
+        told_fetch(&claimed)
+    })
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_at_any_moment_gives_the_page_to_one_of_fetcher_and_heir() {
+    let held = || async { ready().await.hold_bytes("first").await };
+    let actors = reading_claimer(finisher(Interleave::of(held)), "heir", HOME);
+    let actors = actors.moment("the-lease-ends", |desk: &Desk| {
+        desk.town.advance(LEASE_MS + 1);
+    });
+    let explored = end_well(actors).run().await.unwrap();
+    saw(&explored, "first done, heir held");
+    saw(&explored, "first done, heir echo");
+    saw(&explored, "first stale, heir has it");
+    for seen in explored.seen.keys() {
+        assert_ne!(seen, "first done, heir has it");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_at_any_moment_loses_nothing_between_parser_and_sweeper() {
+    // Its text is stored and its links are in the frontier: the heartbeat and the mark are missing.
+    let held = || async {
+        let desk = ready().await.hold_parse("parser").await;
+        let run = desk.parse_run.clone().unwrap();
+        let crawler = &desk.town.crawler;
+        let body = crawler.read_blob(run.url.raw_blob_key.as_ref().unwrap());
+        let page = crawler::page::read(&run.url, &body.await.unwrap().unwrap());
+        let text = serde_json::to_vec(&page.text).unwrap();
+        let content_hash = run.url.content_hash.clone().unwrap();
+        crawler.store_text(&content_hash, text).await.unwrap();
+        let children = crawler.children(&run.url, &page.links);
+        crawler.expand(&children).await.unwrap();
+        desk
+    };
+    let actors = Interleave::of(held).actor("parser", |desk: std::sync::Arc<Desk>| async move {
+        let mut run = desk.parse_run.clone().unwrap();
+        let crawler = &desk.town.crawler;
+        // A read, so that time may pass before the look at the lease.
+        crawler.read_url(&hash(HOME)).await.unwrap();
+        if !crawler.keep_parse(&mut run).await.unwrap() {
+            return "stale".to_owned();
+        }
+        let key = format!("{}/text.json", run.url.content_hash.as_ref().unwrap());
+        let marked = crawler.mark_parsed(&run, &key, 3).await.unwrap();
+        format!("{marked:?}").to_lowercase()
+    });
+    let actors = actors.actor("sweeper", |desk| async move {
+        let crawler = &desk.town.crawler;
+        crawler.read_url(&hash(HOME)).await.unwrap();
+        let swept = crawler.sweep(&hash(HOME)).await.unwrap();
+        format!("{swept:?}").to_lowercase()
+    });
+    let actors = actors.moment("the-lease-ends", |desk: &Desk| {
+        desk.town.advance(LEASE_MS + GRACE_MS + 1);
+    });
+    let explored = end_well(actors).run().await.unwrap();
+    saw(&explored, "parser done, sweeper before");
+    saw(&explored, "parser done, sweeper toparse");
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_at_any_moment_is_not_ended_by_the_worker_that_lost_it() {
+    let held = || async {
+        let mut desk = two_of_a_host(rules()).await;
+        for path in ["a", "b"] {
+            desk.town
+                .site
+                .put(&format!("site.test/{path}"), Reply::status(404));
+        }
+        match desk.claim_fetch(&desk.town.crawler, A, "first").await {
+            crawler::ClaimedFetch::Run(run) => desk.fetch_run = Some(*run),
+            other => panic!("{other:?}"),
+        }
+        desk
+    };
+    let actors = Interleave::of(held).actor("first", |desk: std::sync::Arc<Desk>| async move {
+        let run = desk.fetch_run.as_ref().unwrap();
+        word(&desk.town.crawler.fetch_run(run).await.unwrap())
+    });
+    let actors = reading_claimer(actors, "second", B).moment("the-turn-ends", |desk: &Desk| {
+        desk.town.advance(TURN_MS + 1);
+    });
+    let checked = actors.check(|desk, told| async move {
+        let host = desk.town.policy("http://site.test").await;
+        let seconds = host.turn_id.ends_with("#second");
+        match told[1].1.as_str() {
+            // It has not ended its turn, so nobody else did.
+            "has it" if !seconds || host.turn_ends_at.is_none() => Err(format!("{host:?}")),
+            "too early" if seconds => Err(format!("{host:?}")),
+            _ => Ok(label(&told)),
+        }
+    });
+    let explored = checked.run().await.unwrap();
+    saw(&explored, "first status 404, second has it");
+    saw(&explored, "first status 404, second too early");
 }
