@@ -435,19 +435,15 @@ pub async fn serve_until(
 /// Ends what is over and, in a lane beside it, settles what is open, every second. A failure is said and tried
 /// again: nothing is lost by it.
 pub async fn sweep_forever(office: BoxOffice, cards: impl Cards) {
-    let ending = lane("sweeping", || office.expire_due());
-    let settling = lane("settling", || office.settle_due(&cards));
-    tokio::join!(ending, settling);
+    let failed = |what: &str, error: &OfficeError| eprintln!("settling {what}: {error}");
+    tokio::join!(end_forever(&office), office.settle_forever(&cards, failed));
 }
 
-async fn lane<T, F>(name: &str, sweep: impl Fn() -> F)
-where
-    F: Future<Output = Vec<(String, Result<T, OfficeError>)>>,
-{
+async fn end_forever(office: &BoxOffice) {
     loop {
-        for (what, ended) in sweep().await {
+        for (what, ended) in office.expire_due().await {
             if let Err(error) = ended {
-                eprintln!("{name} {what}: {error}");
+                eprintln!("sweeping {what}: {error}");
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

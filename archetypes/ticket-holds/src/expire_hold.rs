@@ -14,7 +14,10 @@ use cloud::item::{n, pause, s};
 use cloud::{CloudError, Item, Millis};
 use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 /// What became of a hold that a sweeper looked at.
@@ -32,6 +35,29 @@ pub enum Expiry {
 }
 
 const DUE: &str = "due_shard = :shard AND due_at <= :now";
+
+/// How many bookings a sweeper looks at at once.
+pub const PLACES: usize = AT_ONCE * DUE_SHARDS as usize;
+
+/// How long after it has begun to look at all that a pass found the next pass begins.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// A shard of the index, and where its next page begins.
+type Shard = (String, Option<Item>);
+
+fn every_shard() -> Vec<Shard> {
+    (0..DUE_SHARDS)
+        .map(|shard| (format!("due-{shard}"), None))
+        .collect()
+}
+
+/// A page of each shard.
+#[derive(Default)]
+struct Due {
+    found: Vec<String>,
+    more: Vec<Shard>,
+    failed: Vec<(String, CloudError)>,
+}
 
 /// How often a hold that changes while it is looked at is looked at again.
 const ATTEMPTS: u32 = 20;
@@ -118,32 +144,95 @@ impl BoxOffice {
     {
         let now = self.now();
         let mut looked_at = Vec::new();
-        let mut shards: Vec<_> = (0..DUE_SHARDS)
-            .map(|shard| (format!("due-{shard}"), None))
-            .collect();
+        let mut shards = every_shard();
         while !shards.is_empty() {
-            let pages = shards.drain(..).map(|(shard, from)| async move {
-                let page = patient(PATIENCE, self.due_in(&shard, now, from)).await;
-                (shard, page)
-            });
-            let mut due = Vec::new();
-            for (shard, page) in join_all(pages).await {
-                match page {
-                    Ok((found, next)) => {
-                        due.extend(found);
-                        shards.extend(next.map(|from| (shard, Some(from))));
-                    }
-                    Err(fault) => looked_at.push((shard, Err(fault.into()))),
-                }
-            }
-            let looks = due.into_iter().map(|booking_id| {
+            let due = self.next_pages(shards, now).await;
+            let failed = due.failed.into_iter();
+            looked_at.extend(failed.map(|(shard, fault)| (shard, Err(fault.into()))));
+            shards = due.more;
+            let looks = due.found.into_iter().map(|booking_id| {
                 let looking = patient(patience, look(booking_id.clone()));
                 async move { (booking_id, looking.await) }
             });
-            let looks =
-                futures::stream::iter(looks).buffer_unordered(AT_ONCE * DUE_SHARDS as usize);
+            let looks = futures::stream::iter(looks).buffer_unordered(PLACES);
             looked_at.extend(looks.collect::<Vec<_>>().await);
         }
         looked_at
+    }
+
+    /// Does this for every booking that needs a look, for ever, a pass a second. A pass waits for none of its
+    /// looks: one that hangs takes one of [`PLACES`] for this long, and the passes meanwhile leave it alone. Only
+    /// when all places are taken do the others wait for one.
+    pub(crate) async fn look_forever<T, F>(
+        &self,
+        patience: Duration,
+        look: impl Fn(String) -> F,
+        failed: impl Fn(&str, &OfficeError),
+    ) where
+        F: Future<Output = Result<T, OfficeError>>,
+    {
+        let mut under_way = HashSet::new();
+        let mut waiting = VecDeque::new();
+        let mut looking = FuturesUnordered::new();
+        let mut pass = pin!(self.all_due(Duration::ZERO));
+        loop {
+            while looking.len() < PLACES
+                && let Some(booking_id) = waiting.pop_front()
+            {
+                let look = patient(patience, look(String::clone(&booking_id)));
+                looking.push(async move { (booking_id, look.await) });
+            }
+            tokio::select! {
+                // A pass is begun when nothing waits, so it finds no more than the index holds.
+                due = &mut pass, if waiting.is_empty() => {
+                    for (shard, fault) in due.failed {
+                        failed(&shard, &fault.into());
+                    }
+                    let found = due.found.into_iter();
+                    waiting.extend(found.filter(|id| under_way.insert(id.clone())));
+                    pass.set(self.all_due(REST));
+                }
+                Some((booking_id, ended)) = looking.next() => {
+                    under_way.remove(&booking_id);
+                    if let Err(error) = ended {
+                        failed(&booking_id, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All that the index says needs a look, after a rest.
+    async fn all_due(&self, rest: Duration) -> Due {
+        tokio::time::sleep(rest).await;
+        let now = self.now();
+        let mut all = Due::default();
+        let mut shards = every_shard();
+        while !shards.is_empty() {
+            let due = self.next_pages(shards, now).await;
+            all.found.extend(due.found);
+            all.failed.extend(due.failed);
+            shards = due.more;
+        }
+        all
+    }
+
+    /// The next page of each of these shards, all at once.
+    async fn next_pages(&self, shards: Vec<Shard>, now: Millis) -> Due {
+        let pages = shards.into_iter().map(|(shard, from)| async move {
+            let page = patient(PATIENCE, self.due_in(&shard, now, from)).await;
+            (shard, page)
+        });
+        let mut due = Due::default();
+        for (shard, page) in join_all(pages).await {
+            match page {
+                Ok((found, next)) => {
+                    due.found.extend(found);
+                    due.more.extend(next.map(|from| (shard, Some(from))));
+                }
+                Err(fault) => due.failed.push((shard, fault)),
+            }
+        }
+        due
     }
 }

@@ -73,7 +73,7 @@ const START_UPDATE: &str = "SET payment = :open, payment_id = :payment";
 const DECLINED_GUARD: &str = "#status = :in_progress AND payment_id = :payment";
 const DECLINED_UPDATE: &str = "REMOVE payment, payment_id ADD declined :declined";
 
-/// How long a processor may take before the sweeper goes on without its answer.
+/// How long a processor may take before the sweeper gives its place to another payment.
 const CARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// After so many declined cards no further one is asked.
@@ -239,21 +239,18 @@ impl BoxOffice {
         }
     }
 
-    /// Settles what is open of bookings that have ended or are confirmed. A processor may be slow, so this is a
-    /// lane of its own: [`expire_due`](Self::expire_due) runs beside it.
-    pub async fn settle_due(
-        &self,
-        cards: &dyn Cards,
-    ) -> Vec<(String, Result<BookingStatus, OfficeError>)> {
-        self.for_each_due(CARD_PATIENCE, |booking_id| async move {
+    /// Settles what is open of bookings that have ended or are confirmed, for ever, and says what failed. A
+    /// processor may be slow, so this is a lane of its own, beside [`expire_due`](Self::expire_due), and in it one
+    /// payment does not wait for another.
+    pub async fn settle_forever(&self, cards: &dyn Cards, failed: impl Fn(&str, &OfficeError)) {
+        let look = |booking_id: String| async move {
             let booking = self.known_booking(&booking_id).await?;
-            let settled = self.settle(cards, &booking).await?;
-            Ok(settled.status)
-        })
-        .await
+            self.settle(cards, &booking).await
+        };
+        self.look_forever(CARD_PATIENCE, look, failed).await;
     }
 
-    /// Both lanes in one: ends what is over, and settles what is open.
+    /// Both lanes in one, once: ends what is over, and settles what is open.
     pub async fn sweep(&self, cards: &dyn Cards) -> Vec<(String, Result<Expiry, OfficeError>)> {
         self.release_owed().await;
         self.for_each_due(PATIENCE, |booking_id| async move {

@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use ticket_holds::api::sweep_forever;
 use ticket_holds::create_event::PASS_MS;
-use ticket_holds::domain::{HOLD_MS, block_id};
+use ticket_holds::domain::{HOLD_MS, Payment, block_id};
 use ticket_holds::lease::{AGAIN_MS, REST_MS};
 use ticket_holds::purchase::Cards;
+use ticket_holds::sandbox_cards::SandboxCards;
 use ticket_holds::seat_changes::SKEW_MS;
 use ticket_holds::section_views::WINDOW_MS;
 use ticket_holds::tables::{DUE_SHARDS, TABLES, due_shard};
@@ -207,7 +208,8 @@ async fn many_sections_and_many_moments_push_no_map_out() {
     assert_eq!(read("Query tickets/by_change"), 1);
 }
 
-/// An arena whose seats are held as fast as its key takes it, for longer than the window; and the clock.
+/// An arena whose seats are held at the pace at which its key takes a hold and its sale (eight units, so 125 a second),
+/// for longer than the window; and the clock.
 async fn busy_arena(venue: &Venue) -> Clock {
     let rules = Rules {
         per_user_limit: 100,
@@ -426,6 +428,109 @@ async fn a_hold_does_not_wait_for_payments_that_hang() {
     let ended = tokio::time::timeout(Duration::from_secs(4), ended).await;
     sweeper.abort();
     ended.unwrap();
+}
+
+/// A processor that answers every call but those about one payment.
+#[derive(Clone)]
+struct HangsFor {
+    key: String,
+    cards: SandboxCards,
+    met: Arc<Notify>,
+}
+
+impl HangsFor {
+    async fn reach(&self, key: &str) {
+        if key == self.key {
+            self.met.notify_one();
+            std::future::pending().await
+        }
+    }
+}
+
+impl Cards for HangsFor {
+    fn authorize<'a>(
+        &'a self,
+        key: &'a str,
+        amount: i64,
+        card: &'a str,
+    ) -> BoxFuture<'a, Result<bool, CloudError>> {
+        self.cards.authorize(key, amount, card)
+    }
+
+    fn capture<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool, CloudError>> {
+        Box::pin(async move {
+            self.reach(key).await;
+            self.cards.capture(key).await
+        })
+    }
+
+    fn give_back<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(async move {
+            self.reach(key).await;
+            self.cards.give_back(key).await
+        })
+    }
+}
+
+/// One payment hangs at its processor, for the ten seconds that the sweeper gives it and again after that. Twenty
+/// others that stand beside it are settled, and so are twenty that come when it hangs already.
+#[tokio::test]
+async fn a_payment_that_hangs_delays_no_other() {
+    let venue = open_alone(Realization::Pure).await;
+    let rules = Rules {
+        per_user_limit: 100,
+        ..Rules::default()
+    };
+    let cloud = venue.office.cloud();
+    let office = BoxOffice::with_rules(cloud.clone(), Realization::Pure, rules);
+    let office = patient(office);
+    let mut hall = event("hall");
+    hall.sections[0].tickets = Tickets::Seats(41);
+    create(&office, &hall).await;
+    let dying = DiesAfterAuthorize(venue.cards.clone());
+    // Confirmed, and the office died before it took the money.
+    let opened = async |number: u32| {
+        let mut new = venue.new_booking("alice", &[number]);
+        new.event_id = "hall".into();
+        new.booking_id = format!("paid-{number}");
+        let told = office.reserve(&new).await.unwrap();
+        assert!(matches!(told, Reserved::Held(_)));
+        let paid = office.purchase(&dying, &new.booking_id, "p", "card").await;
+        paid.unwrap_err();
+        office.confirm_paid(&new.booking_id, "p").await.unwrap();
+        new.booking_id
+    };
+    let stuck = opened(1).await;
+    let mut others = Vec::new();
+    for number in 2..=21 {
+        others.push(opened(number).await);
+    }
+    let cards = HangsFor {
+        key: format!("{stuck}#p"),
+        cards: venue.cards.clone(),
+        met: Arc::default(),
+    };
+    let met = cards.met.clone();
+    let sweeper = tokio::spawn(sweep_forever(office.clone(), cards));
+    let hangs = tokio::time::timeout(Duration::from_secs(4), met.notified());
+    hangs.await.unwrap();
+    for number in 22..=41 {
+        others.push(opened(number).await);
+    }
+    let beside = venue.beside();
+    let settled = async {
+        for id in &others {
+            while beside.booking(id).await.unwrap().unwrap().payment != Some(Payment::Settled) {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    // The next pass comes after a second, and the stuck one is waited for ten.
+    let settled = tokio::time::timeout(Duration::from_secs(5), settled).await;
+    let open = beside.booking(&stuck).await.unwrap().unwrap().payment;
+    sweeper.abort();
+    settled.unwrap();
+    assert_eq!(open, Some(Payment::Open));
 }
 
 /// The index has more than one page, and the second one does not come: what stands on the first is ended.
@@ -658,4 +763,31 @@ async fn an_event_on_sale_is_denied_by_no_stale_read() {
     let other = BoxOffice::new(venue.office.cloud().clone(), Realization::Pure);
     let told = other.reserve(&venue.new_booking("alice", &[1])).await;
     assert!(matches!(told, Ok(Reserved::Held(_))), "{told:?}");
+}
+
+/// The replica that a buyer reads first has heard of none of the counters yet, or of some.
+#[tokio::test]
+async fn admissions_are_denied_by_no_stale_read() {
+    for known in [0, 1, 9] {
+        let venue = open_alone(Realization::Pure).await;
+        let table = venue.office.cloud().names().table("tickets");
+        let stale = move |request: &Request| {
+            let table = table.clone();
+            let consistent = request.body["RequestItems"][&table]["ConsistentRead"] == true;
+            match request.operation == "BatchGetItem" && !consistent {
+                true => Verdict::Amend(Amend(Arc::new(move |answer: &Value| {
+                    let mut answer = answer.clone();
+                    let found = answer["Responses"][&table].as_array_mut()?;
+                    found.truncate(known);
+                    Some(answer)
+                }))),
+                false => Verdict::Pass,
+            }
+        };
+        let _plan = venue.office.cloud().tap().install(Arc::new(Says(stale)));
+        let new = venue.new_admissions("alice", 8);
+        let told = venue.office.reserve_admissions(&new).await;
+        assert!(matches!(told, Ok(Reserved::Held(_))), "{known}: {told:?}");
+        venue.invariants().await.unwrap();
+    }
 }
