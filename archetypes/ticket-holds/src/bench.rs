@@ -9,7 +9,7 @@ use crate::{
     BoxOffice, NewAdmissions, NewEvent, NewSection, OfficeError, Realization, Reserved, Tickets,
 };
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use cloud::Cloud;
 use cloud::item::shard_of;
 use cloud::tap::{Call, Plan, Request, Verdict};
@@ -36,22 +36,31 @@ fn bench_args(command: Command) -> Command {
         Arg::new("seconds")
             .long("seconds")
             .value_name("N")
-            .value_parser(value_parser!(u32).range(1..=600))
+            .value_parser(seconds)
             .default_value("5")
             .help("How long each of the twelve measurements takes"),
     )
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "give a number of seconds from 0.1 to 600".to_owned())
+}
+
 async fn bench(cloud: Cloud, args: ArgMatches) -> Result<()> {
-    let seconds = args.get_one::<u32>("seconds").copied().unwrap_or(5);
-    let time = Duration::from_secs(seconds.into());
+    let seconds = args.get_one::<f64>("seconds").copied().unwrap_or(5.0);
+    let time = Duration::from_secs_f64(seconds);
     cloud.create_tables(TABLES).await?;
     println!("latency  counters  buyers  holds/s  conflicts per hold  gave up");
     for latency_ms in LATENCIES_MS {
         for counters in COUNTERS {
             for buyers in BUYERS {
-                let (holds, conflicts, gave_up) =
-                    measure(&cloud, latency_ms, counters, buyers, time).await?;
+                let Measured {
+                    holds,
+                    conflicts,
+                    gave_up,
+                } = measure(&cloud, latency_ms, counters, buyers, time).await?;
                 println!(
                     "{latency_ms:>4} ms  {counters:>8}  {buyers:>6}  {:>7.0}  {:>18.1}  {gave_up:>7}",
                     f64::from(holds) / time.as_secs_f64(),
@@ -63,13 +72,25 @@ async fn bench(cloud: Cloud, args: ArgMatches) -> Result<()> {
     Ok(())
 }
 
-async fn measure(
+/// What so many buyers got.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// How many holds were made.
+    pub holds: u32,
+    /// How often a transaction met another one at its counter.
+    pub conflicts: u32,
+    /// How often a buyer was told to come back.
+    pub gave_up: u32,
+}
+
+/// Lets so many buyers hold admissions of so many counters, one after the other, each call with this latency.
+pub async fn measure(
     cloud: &Cloud,
     latency_ms: u64,
     counters: u32,
     buyers: usize,
     time: Duration,
-) -> Result<(u32, u32, u32)> {
+) -> Result<Measured> {
     let office = BoxOffice::new(cloud.clone(), Realization::Pure);
     let event_id = cloud.ids().next("event");
     let section = NewSection {
@@ -122,7 +143,11 @@ async fn measure(
         gave_up += tired;
     }
     let conflicts = busy.state().conflicts;
-    Ok((holds, conflicts, gave_up))
+    Ok(Measured {
+        holds,
+        conflicts,
+        gave_up,
+    })
 }
 
 /// Every call takes this long. A transaction has its counters meanwhile, and another one is refused.
