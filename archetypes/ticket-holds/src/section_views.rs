@@ -1,7 +1,7 @@
 //! Section views for many: what the browsers of one server ask is read once a second.
 //!
-//! The map of 20,000 seats is some 160 read units under one partition key, which has 3,000 a second: twenty
-//! browsers a second would take it all. So a server keeps each answer for the rest of its second, and all who ask
+//! The map of 20,000 seats is some 160 read units under one partition key, which has 3,000 a second: 19
+//! browsers a second would take more than all of it. So a server keeps each answer for the rest of its second, and all who ask
 //! meanwhile share one read. What is shown is advice; the guard decides when a buyer clicks.
 //!
 //! Those who ask for changes ask since as many moments as there are browsers, and one client may name as many as it

@@ -321,7 +321,7 @@ pub const ACTIONS: &[Action] = &[
                 sequence: &["GetItem tickets"],
             },
             Calls {
-                when: "a section",
+                when: "a section of five seats",
                 sequence: &["GetItem events *", "Query tickets *"],
             },
             Calls {

@@ -17,6 +17,7 @@ use ticket_holds::domain::{BadInput, EXTENSION_MS, HOLD_MS, MAX_SEATS, Payment, 
 use ticket_holds::purchase::Cards;
 use ticket_holds::sandbox_cards::DECLINED_CARD;
 use ticket_holds::seat_changes::SKEW_MS;
+use ticket_holds::section_views::WINDOW_MS;
 use ticket_holds::tables::DUE_SHARDS;
 use ticket_holds::{
     BookingStatus, BoxOffice, Cancelling, Confirming, Expiry, Extension, NewBooking, NewEvent,
@@ -923,12 +924,14 @@ fn booking_in_json(booking: &ticket_holds::BookingState) -> Value {
     })
 }
 
-/// Built once, in one realization: it takes 200 transactions.
+/// Built once, in one realization: it takes 200 transactions, and 200 more to hold every seat. What the README says
+/// about section views is printed here.
 #[tokio::test]
 async fn the_map_of_twenty_thousand_seats_is_read_by_query_pages() {
     let venue = open(Realization::Pure).await;
+    let event_id = format!("{}-arena", venue.event_id);
     let arena = NewEvent {
-        event_id: format!("{}-arena", venue.event_id),
+        event_id: event_id.clone(),
         name: "Arena".into(),
         sections: vec![NewSection {
             name: "West".into(),
@@ -938,31 +941,89 @@ async fn the_map_of_twenty_thousand_seats_is_read_by_query_pages() {
     };
     // Fifty passes of 396 seats and a last one.
     assert_eq!(create(&venue.office, &arena).await, 51);
-    let new = NewBooking {
-        event_id: arena.event_id.clone(),
-        seats: vec!["West-9999".parse().unwrap()],
-        ..venue.new_booking("alice", &[])
+    let cloud = venue.office.cloud();
+    let recording = cloud.tap().record();
+    let units = || {
+        let calls = recording.take();
+        let pages = calls
+            .iter()
+            .filter(|call| call.request.operation == "Query");
+        let units: f64 = calls.iter().map(|call| call.read_units()).sum();
+        (pages.count(), units)
     };
-    venue.office.reserve(&new).await.unwrap();
-    let recording = venue.office.cloud().tap().record();
-    let map = venue
-        .office
-        .seat_map(&arena.event_id, "West")
-        .await
-        .unwrap();
-    let calls = recording.calls();
-    let shapes: Vec<_> = calls.iter().map(|call| call.shape()).collect();
-    let pages = shapes.iter().filter(|shape| *shape == "Query tickets");
-    assert!(pages.count() > 1, "{shapes:?}: a page is a megabyte");
-    // What the README says it costs.
-    let units: f64 = calls.iter().map(|call| call.read_units()).sum();
-    println!("the map of 20,000 seats: {units} read units");
-    // A little more or less with the length of ids.
-    assert!((140.0..240.0).contains(&units), "{units}");
+    let status = |map: &ticket_holds::view_seats::SeatMap, status| {
+        map.seats
+            .iter()
+            .filter(|seat| seat.status == status)
+            .count()
+    };
+    let map = venue.office.seat_map(&event_id, "West").await.unwrap();
     assert_eq!(map.seats.len(), 20_000);
-    let free = |seat: &&ticket_holds::view_seats::SeatView| seat.status == TicketStatus::Available;
-    assert_eq!(map.seats.iter().filter(free).count(), 19_999);
-    assert_eq!(map.seats[9_998].status, TicketStatus::Held);
+    assert_eq!(status(&map, TicketStatus::Available), 20_000);
+    let (pages, before) = units();
+    assert!(pages > 1, "a page is a megabyte");
+    // Every seat is held, as fast as the section's key takes it.
+    let rules = Rules {
+        per_user_limit: 98,
+        ..Rules::default()
+    };
+    let office = BoxOffice::with_rules(cloud.clone(), Realization::Pure, rules);
+    let clock = cloud.clock();
+    let heat = Arc::new(Heat::new(ticket_holds::tables::TABLES, clock.clone()));
+    let measuring = cloud.tap().install(heat.clone());
+    let seats: Vec<Seat> = map
+        .seats
+        .iter()
+        .map(|it| it.seat.parse().unwrap())
+        .collect();
+    let mut pace = 0.0;
+    for (round, seats) in seats.chunks(98).enumerate() {
+        let new = NewBooking {
+            booking_id: format!("{event_id}-booking-{round:04}"),
+            event_id: event_id.clone(),
+            user_id: format!("user-{round}"),
+            seats: seats.to_vec(),
+        };
+        let told = office.reserve(&new).await.unwrap();
+        assert!(matches!(told, Reserved::Held(_)), "{told:?}");
+        if round == 0 {
+            let key =
+                |key: &chaos::HotKey| key.resource == "tickets" && key.capacity == Capacity::Write;
+            let hottest = heat.hottest(usize::MAX).into_iter().find(key).unwrap();
+            pace = hottest.units;
+        }
+        clock.advance(Duration::from_millis(pace as u64));
+    }
+    assert_eq!(heat.throttled(), 0);
+    drop(measuring);
+    units();
+    let since = clock.now() - WINDOW_MS;
+    let window = office.seat_changes(&event_id, "West", since).await.unwrap();
+    let (_, changes) = units();
+    let map = office.seat_map(&event_id, "West").await.unwrap();
+    assert_eq!(status(&map, TicketStatus::Held), 20_000);
+    let (_, held) = units();
+    println!(
+        "the map of 20,000 seats: {before} read units before the sale, {held} once every seat was held"
+    );
+    println!(
+        "the changes of fifteen seconds: {} seats, {changes} read units",
+        window.seats.len()
+    );
+    let servers = |units: f64| (3_000.0 / units).floor() as u32;
+    let (most, fewest) = (servers(before), servers(held + changes));
+    println!("a key bears {most} servers before the sale, {fewest} at its height");
+    assert!((15..=21).contains(&most) && (5..=6).contains(&fewest));
+    // A little more or less with the length of ids.
+    assert!((140.0..200.0).contains(&before), "{before}");
+    assert!((300.0..400.0).contains(&held), "{held}");
+    // At three units for a seat that nobody has held before, 333 a second.
+    assert!(
+        (4_800..=5_000).contains(&window.seats.len()),
+        "{}",
+        window.seats.len()
+    );
+    assert!((140.0..200.0).contains(&changes), "{changes}");
 }
 
 async fn changes_bring_the_seats_that_changed_as_they_are_now(realization: Realization) {
