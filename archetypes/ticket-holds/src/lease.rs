@@ -226,7 +226,7 @@ impl BoxOffice {
 
     /// Lets go what could not be let go before, and once more what was. The sweeper does it, until Redis does not
     /// answer.
-    pub(crate) async fn release_owed(&self) {
+    pub async fn release_owed(&self) {
         let now = self.now();
         let (owed, again) = {
             let state = self.leases.lock();

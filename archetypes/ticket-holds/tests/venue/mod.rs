@@ -634,15 +634,20 @@ pub fn checked(actors: Interleave<Venue, Told>) -> Interleave<Venue, Told> {
                 Told::Confirm(Confirming::Confirmed(_)) | Told::Purchase(Purchase::Bought(_)) => {
                     status != Some(BookingStatus::Confirmed) && !cancelled
                 }
+                // Beside a purchase of the same booking these are true.
+                Told::Confirm(Confirming::Refused(Over::PaymentUnderWay))
+                | Told::Purchase(Purchase::Refused(Over::Confirmed)) => false,
                 Told::Confirm(Confirming::Refused(_)) | Told::Purchase(Purchase::Refused(_)) => {
                     status == Some(BookingStatus::Confirmed)
                 }
-                // Who was given more time has the seat for that time.
+                // Who was given more time has the seat for that time, or has bought it.
                 Told::Extend(Extension::Until(until)) if !cancelled => {
                     let ticket = venue.ticket(1).await;
-                    ticket.booking_id.as_ref() != Some(&booking_id)
-                        || ticket.hold_expires_at != Some(*until)
-                        || status != Some(BookingStatus::InProgress)
+                    let has = match status {
+                        Some(BookingStatus::InProgress) => ticket.hold_expires_at == Some(*until),
+                        status => status == Some(BookingStatus::Confirmed),
+                    };
+                    !has || ticket.booking_id.as_ref() != Some(&booking_id)
                 }
                 _ => false,
             };
