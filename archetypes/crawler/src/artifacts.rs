@@ -141,21 +141,27 @@ impl Crawler {
         self.in_time(put.boxed()).await
     }
 
-    /// An object's bytes; none if there is no such object.
+    /// An object's bytes, in the time that a lease leaves; none if there is no such object.
     pub async fn read_blob(&self, key: &str) -> Result<Option<Vec<u8>>, CloudError> {
+        self.in_time(self.read_blob_without_lease(key).boxed())
+            .await
+    }
+
+    /// The same for as long as the SDK waits.
+    pub(crate) async fn read_blob_without_lease(
+        &self,
+        key: &str,
+    ) -> Result<Option<Vec<u8>>, CloudError> {
         let bucket = self.cloud.names().bucket(BUCKET);
         let get = self.cloud.s3().get_object().bucket(bucket).key(key);
-        let read = async {
-            let object = match get.send().await {
-                Ok(object) => object,
-                Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            let body = object.body.collect().await;
-            let body = body.map_err(|error| CloudError::Unknown(error.to_string()))?;
-            Ok(Some(body.into_bytes().to_vec()))
+        let object = match get.send().await {
+            Ok(object) => object,
+            Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
-        self.in_time(read.boxed()).await
+        let body = object.body.collect().await;
+        let body = body.map_err(|error| CloudError::Unknown(error.to_string()))?;
+        Ok(Some(body.into_bytes().to_vec()))
     }
 
     /// A call to S3, given up after [`BLOB_MS`] by the clock that leases end by.

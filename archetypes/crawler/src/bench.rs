@@ -144,7 +144,7 @@ pub async fn measure(
     let rules = Rules {
         max_depth: 20,
         delay_ms: 0,
-        patience_ms: 10_000,
+        patience_ms: PATIENCE_MS,
         ..Rules::default()
     };
     let crawler = Crawler::connect(cloud.clone(), web, rules).await?;

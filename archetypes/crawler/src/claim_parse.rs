@@ -29,6 +29,11 @@ pub enum ClaimedParse {
         /// Until then.
         until: Millis,
     },
+    /// The last attempt did not work out, and its pause is not over.
+    TooEarly {
+        /// When it is.
+        at: Millis,
+    },
     /// Parsers died of it, again and again.
     Failed,
 }
@@ -62,6 +67,9 @@ impl Crawler {
                 return Ok(ClaimedParse::Echo);
             };
             match (url.status, url.lease_expires_at) {
+                (Status::Fetched, _) if url.not_before > now => {
+                    return Ok(ClaimedParse::TooEarly { at: url.not_before });
+                }
                 (Status::Fetched, _) => {}
                 (Status::Parsing, Some(until)) if until > now => {
                     return Ok(ClaimedParse::Held { until });

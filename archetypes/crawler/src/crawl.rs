@@ -329,7 +329,7 @@ async fn collect_one(
     if row.status != Status::Parsed {
         return Ok(crawled);
     }
-    let Some(body) = crawler.read_blob(&key).await? else {
+    let Some(body) = crawler.read_blob_without_lease(&key).await? else {
         return Ok(crawled);
     };
     let (hash, redirects) = (row.url_hash.clone(), row.redirect_to.is_some());
@@ -345,6 +345,24 @@ async fn collect_one(
     }
     Ok(crawled)
 }
+
+/// Opens what was fetched before then. What fails is tried again: a recrawl has no sweeper behind it.
+async fn open_again(crawler: &Crawler, before: Millis) -> Result<()> {
+    for _ in 0..2 {
+        let opened = crawler.recrawl(0..SHARDS, before).await;
+        if opened.iter().all(|(_, opened)| opened.is_ok()) {
+            return Ok(());
+        }
+    }
+    for (what, opened) in crawler.recrawl(0..SHARDS, before).await {
+        opened.with_context(|| format!("cannot fetch {what} again; what was opened stays so"))?;
+    }
+    Ok(())
+}
+
+/// SQS counts in seconds, so a worker waits in place for less. With more, a host with a long pause would have all the
+/// workers of the others wait for it.
+pub(crate) const PATIENCE_MS: Millis = 2_000;
 
 /// The `crawl` command.
 pub const CRAWL: walkthrough::Command = walkthrough::Command {
@@ -463,9 +481,7 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
         delay_ms: Millis::from(number("delay")),
         hosts: (!args.get_flag("any-host")).then(|| BTreeSet::from([host])),
         sitemaps: !args.get_flag("no-sitemaps"),
-        // SQS counts in seconds, so a worker waits in place for less; for more, a host with a long pause would
-        // have all the workers of the others wait for it.
-        patience_ms: 2_000,
+        patience_ms: PATIENCE_MS,
         ..Rules::default()
     };
     let web = Web::new(&cloud, guard, Https::MachineRoots)?;
@@ -473,11 +489,7 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
     crawler.add_seed(url.as_str()).await?;
     if let Some(seconds) = args.get_one::<u32>("again-after") {
         let before = cloud.now() - Millis::from(*seconds) * 1_000;
-        for (what, opened) in crawler.recrawl(0..SHARDS, before).await {
-            if let Err(error) = opened {
-                eprintln!("fetching {what} again: {error}");
-            }
-        }
+        open_again(&crawler, before).await?;
     }
     let counts = Arc::new(Counts::default());
     counts.found.store(1, Ordering::Relaxed);

@@ -42,7 +42,7 @@ const FENCE: &str = "#status = :fetching AND fence = :fence";
 /// What the answer did not have is removed: [`Crawler::mark_fetched`] adds both.
 const FETCHED: &str = "SET #status = :to, http_status = :http, content_hash = :hash, \
      raw_blob_key = :key, content_type = :type, fetched_at = :now, not_before = :now, \
-     parse_attempts = :none, lane = :lane, lane_at = :due";
+     parse_attempts = :none, waits = :none, lane = :lane, lane_at = :due";
 const RETRY: &str = "SET #status = :to, reason = :why, not_before = :at, lane_at = :due";
 /// The host said "later": the attempt is not counted, the wait is.
 const WAIT: &str = "SET #status = :to, reason = :why, not_before = :at, lane_at = :due \

@@ -28,9 +28,10 @@ const PARSED_GUARD: &str = "#status = :parsing AND fence = :fence \
 
 const PARSED: &str = "SET #status = :to, text_blob_key = :text, links = :links, parsed_at = :now, \
      lane = :lane, lane_at = :fetched_at";
-const RETRY: &str = "SET #status = :to, reason = :why, lane_at = :due";
+/// A message that comes again does not shorten the pause.
+const RETRY: &str = "SET #status = :to, reason = :why, not_before = :due, lane_at = :due";
 /// The store failed, not the page: the attempt is not counted, the wait is.
-const WAIT: &str = "SET #status = :to, reason = :why, lane_at = :due \
+const WAIT: &str = "SET #status = :to, reason = :why, not_before = :due, lane_at = :due \
      ADD parse_attempts :minus_one, waits :one";
 const FAIL: &str = "SET #status = :to, reason = :why, lane = :lane, lane_at = :now";
 

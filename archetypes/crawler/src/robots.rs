@@ -325,11 +325,22 @@ impl Crawler {
             let ended = self.leave_alone(&turn.host, &turn.turn_id, turn.ends_at, asked);
             released = released.and(ended.await);
         }
+        // A guest's fault takes nothing from what the host itself said: that is written first.
+        let asked = self.hear_robots(&turn, followed?).await;
         released?;
-        let (answer, at_home) = match followed? {
+        asked
+    }
+
+    /// Writes down what came of asking, and ends the host's turn.
+    async fn hear_robots(
+        &self,
+        turn: &Turn,
+        followed: Result<(Result<Answer, NoAnswer>, bool), FetchDecision>,
+    ) -> Result<Asked, CrawlerError> {
+        let (answer, at_home) = match followed {
             Ok(answer) => answer,
             Err(wait) => {
-                self.release_turn(&turn.host, &turn_id, None).await?;
+                self.release_turn(&turn.host, &turn.turn_id, None).await?;
                 return Ok(Asked::not_now(wait, self.now()));
             }
         };
@@ -365,11 +376,12 @@ impl Crawler {
         match learned {
             Ok(learned) => {
                 // Before the rules are there, so that who dies in between asks again.
-                self.offer_sitemaps(origin, &learned.rules).await?;
+                self.offer_sitemaps(&turn.host.origin, &learned.rules)
+                    .await?;
                 let pause = self.rules.delay_ms.max(learned.rules.delay_ms.unwrap_or(0));
-                Ok(self.store_robots(&turn, &learned, pause).await?)
+                Ok(self.store_robots(turn, &learned, pause).await?)
             }
-            Err(why) => self.robots_unreachable(&turn, &why, retry_after).await,
+            Err(why) => self.robots_unreachable(turn, &why, retry_after).await,
         }
     }
 

@@ -328,6 +328,10 @@ impl Crawler {
                 self.hide_parse(message, until).await?;
                 return Ok(Worked::Held);
             }
+            ClaimedParse::TooEarly { at } => {
+                self.hide_parse(message, at).await?;
+                return Ok(Worked::TooEarly { at });
+            }
             ClaimedParse::Echo => Worked::Echo,
             ClaimedParse::Failed => Worked::Failed {
                 reason: "the parser died, again and again".to_owned(),

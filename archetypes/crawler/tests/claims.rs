@@ -1225,7 +1225,7 @@ async fn an_outage_of_the_store_uses_up_no_attempts() {
     drop(down);
     assert_eq!(fetch().await.unwrap(), Worked::Fetched);
     let down = town.cloud().tap().install(Arc::new(Down("GetObject")));
-    for wait in 5..=8 {
+    for wait in 1..=4 {
         assert!(matches!(parse().await, Err(CrawlerError::Fault(_))));
         let row = town.row(HOME).await;
         assert_eq!(

@@ -99,12 +99,9 @@ async fn an_s3_that_hangs_in_a_parse(operation: &'static str) {
     let worked = town.crawler.fetch(&message, "w").await.unwrap();
     assert_eq!(worked, Worked::Fetched);
     let work = async |owner| {
-        let row = town.row(HOME).await;
-        // What was given back is sent again by the sweeper, when its time has come.
-        if row.status == Status::Parsing || row.lane_at <= town.now() || row.waits == 0 {
-            let message = Town::parse_message(HOME);
-            let _ = town.crawler.parse(&message, owner).await;
-        }
+        // SQS delivers a message again and again until it is deleted, and the sweeper sends more of them.
+        let message = Town::parse_message(HOME);
+        let _ = town.crawler.parse(&message, owner).await;
     };
     outage_of_s3(&town, operation, work).await;
 }
@@ -117,6 +114,41 @@ async fn an_s3_that_hangs_as_the_bytes_are_read_uses_up_no_attempt_of_a_parse() 
 #[tokio::test]
 async fn an_s3_that_hangs_as_the_text_is_stored_uses_up_no_attempt_of_a_parse() {
     an_s3_that_hangs_in_a_parse("PutObject").await;
+}
+
+/// Each copy of the page's message comes again each half minute, and the sweeper sends more of them.
+#[tokio::test]
+async fn an_outage_of_an_hour_fails_no_page_that_waits_for_its_parser() {
+    for operation in ["GetObject", "PutObject"] {
+        let town = small_known().await;
+        let message = Town::fetch_message(HOME);
+        let worked = town.crawler.fetch(&message, "w").await.unwrap();
+        assert_eq!(worked, Worked::Fetched);
+        let down = Says(
+            move |request: &Request| match request.operation == operation {
+                true => Trouble::AccessDenied.answer(request),
+                false => Verdict::Pass,
+            },
+        );
+        let plan = town.cloud().tap().install(Arc::new(down));
+        for _ in 0..120 {
+            for owner in ["one", "two", "three"] {
+                let message = Town::parse_message(HOME);
+                let _ = town.crawler.parse(&message, owner).await;
+            }
+            town.sweep().await;
+            let row = town.row(HOME).await;
+            assert_ne!(row.status, Status::Failed, "{row:?}");
+            town.advance(30 * SECOND);
+        }
+        drop(plan);
+        let row = town.row(HOME).await;
+        // The pauses double: two seconds, four, eight, and so on.
+        assert_eq!(row.parse_attempts, 0, "{row:?}");
+        assert!((5..=11).contains(&row.waits), "{row:?}");
+        town.live(3).await;
+        town.small_is_crawled().await.unwrap();
+    }
 }
 
 // A host asks for an hour, and the store has no room for that.
@@ -231,6 +263,24 @@ async fn a_host_that_a_robots_txt_leads_to_is_left_alone_though_the_end_of_its_t
     let _ = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
     drop(plan);
     assert_eq!(alone_for(&town, "http://other.test").await, HOUR);
+}
+
+/// Its rules lead to another host and back.
+#[tokio::test]
+async fn what_a_host_says_is_kept_though_the_turn_of_another_one_could_not_be_ended() {
+    let town = small().await;
+    let there = Reply::redirect("http://other.test/robots.txt");
+    town.site.put("site.test/robots.txt", there);
+    let back = Reply::redirect("http://site.test/rules.txt");
+    town.site.put("other.test/robots.txt", back);
+    let busy = Reply::status(503).with("retry-after", "3600");
+    town.site.put("site.test/rules.txt", busy);
+    let plan = throttled(&town, RELEASE, usize::MAX, 0);
+    let worked = town.crawler.fetch(&Town::fetch_message(HOME), "w").await;
+    drop(plan);
+    assert!(worked.is_err(), "{worked:?}");
+    assert_eq!(town.site.hits("site.test/rules.txt"), 1);
+    assert_eq!(alone_for(&town, "http://site.test").await, HOUR);
 }
 
 // One hangs among many.
