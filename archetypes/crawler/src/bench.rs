@@ -1,7 +1,7 @@
 //! `bench`: how many pages a second, and how much of the time goes into the store? Measured against a site
 //! on loopback that is not waited for, on whatever backend is chosen.
 
-use crate::crawl::{Counts, Settings, bar, run_until};
+use crate::crawl::{Counts, PATIENCE_MS, Settings, bar, run_until};
 use crate::site::{Site, generated};
 use crate::{Crawler, Https, Rules, Web};
 use anyhow::{Result, ensure};

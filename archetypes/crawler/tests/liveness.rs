@@ -146,7 +146,7 @@ async fn an_outage_of_an_hour_fails_no_page_that_waits_for_its_parser() {
         // The pauses double: two seconds, four, eight, and so on.
         assert_eq!(row.parse_attempts, 0, "{row:?}");
         assert!((5..=11).contains(&row.waits), "{row:?}");
-        town.live(3).await;
+        town.live(10).await;
         town.small_is_crawled().await.unwrap();
     }
 }
