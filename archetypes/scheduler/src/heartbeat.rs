@@ -22,6 +22,15 @@ impl Scheduler {
     /// is done, the message comes back early, finds the lease alive and is hidden again. The other
     /// way round, a lease could expire while nobody is told.
     pub async fn heartbeat(&self, run: &Run) -> Result<Finish, SchedulerError> {
+        let extended = self.extend_lease(run).await?;
+        if extended == Finish::Done {
+            self.keep_hidden(run).await;
+        }
+        Ok(extended)
+    }
+
+    /// The row's part of a heartbeat.
+    pub(crate) async fn extend_lease(&self, run: &Run) -> Result<Finish, SchedulerError> {
         let until = self.now() + run.job.lease_ms;
         let extend = self
             .dynamodb()
@@ -48,14 +57,14 @@ impl Scheduler {
                 return Ok(Finish::Stale);
             }
         }
-        self.keep_hidden(run).await;
         Ok(Finish::Done)
     }
 
-    /// Hides the message as long as the lease lasts. That may fail or hang: the row is the lease.
+    /// Hides the message as long as the lease lasts. That may fail or hang: the row is the lease. It is given up
+    /// before the next heartbeat is due.
     pub(crate) async fn keep_hidden(&self, run: &Run) {
         let until = self.now() + run.job.lease_ms;
-        let moment = Duration::from_millis(run.job.lease_ms as u64 / 4);
+        let moment = Duration::from_millis(run.job.lease_ms as u64 / 9);
         let hiding = self.hint(self.hide(&run.message, until));
         let _ = tokio::time::timeout(moment, hiding).await;
     }

@@ -233,21 +233,29 @@ impl Worker {
         }
     }
 
-    /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails is
-    /// made again with the next: there is time for one more, since the lease ends as the third would be due. One that
-    /// hangs is waited for as long as the lease lasts.
+    /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails, or has no answer by
+    /// half of the time to the next one, is made again with that: there is time for one more, since the lease ends
+    /// as the third would be due.
     async fn lose_lease(&self, run: &Run) {
         let pace = Duration::from_millis((run.job.lease_ms / 3) as u64);
+        let mut beats = tokio::time::interval(pace);
+        beats.tick().await;
         let mut expires = run.execution.lease_expires_at.unwrap_or_default();
         loop {
-            tokio::time::sleep(pace).await;
+            beats.tick().await;
             let now = self.scheduler.now();
-            let left = Duration::from_millis((expires - now).max(0) as u64);
-            match tokio::time::timeout(left, self.scheduler.heartbeat(run)).await {
-                Ok(Ok(Finish::Done)) => expires = now + run.job.lease_ms,
-                Ok(Err(SchedulerError::Fault(CloudError::Corrupt(_)))) => return,
-                Ok(Err(_)) if now < expires => {}
-                Ok(Ok(Finish::Stale) | Err(_)) | Err(_) => return,
+            if now >= expires {
+                return;
+            }
+            match tokio::time::timeout(pace / 2, self.scheduler.extend_lease(run)).await {
+                Ok(Ok(Finish::Done)) => {
+                    expires = now + run.job.lease_ms;
+                    self.scheduler.keep_hidden(run).await;
+                }
+                Ok(Ok(Finish::Stale) | Err(SchedulerError::Fault(CloudError::Corrupt(_)))) => {
+                    return;
+                }
+                Ok(Err(_)) | Err(_) => {}
             }
         }
     }

@@ -556,6 +556,46 @@ async fn a_worker_outlives_one_missed_heartbeat_and_not_two() {
     }
 }
 
+/// DynamoDB answers one heartbeat with nothing, and the SDK would wait for it longer than the lease. SQS hangs or
+/// not.
+#[tokio::test]
+async fn a_worker_outlives_a_heartbeat_that_hangs_also_beside_an_sqs_that_hangs() {
+    for sqs_hangs in [false, true] {
+        let office = open_by_the_clock().await;
+        let now = office.now();
+        let job = NewJob {
+            lease_ms: 2_000,
+            ..NewJob::new("job", "acme", Schedule::Once { at: now })
+        };
+        office.scheduler.create_job(job).await.unwrap();
+        let message = office.receive().await.unwrap();
+        let tap = office.cloud().tap();
+        let _silent = sqs_hangs.then(|| tap.install(Arc::new(NeverHides { hangs: true })));
+        let hangs = Arc::new(OneBeatHangs(AtomicUsize::new(0)));
+        let _plan = tap.install(hangs.clone());
+        let worker = Worker::new(office.scheduler.clone(), "w", Arc::new(Lasts));
+        let worked = worker.handle(&message).await.unwrap();
+        assert_eq!(worked, Worked::Completed, "SQS hangs: {sqs_hangs}");
+        assert!(hangs.0.load(Ordering::SeqCst) > 1);
+    }
+}
+
+struct OneBeatHangs(AtomicUsize);
+
+impl Plan for OneBeatHangs {
+    fn before<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Verdict> {
+        let update = request.body["UpdateExpression"].as_str();
+        let beats = update.is_some_and(|it| it.starts_with("SET lease_expires_at"));
+        let hangs = beats && self.0.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            match hangs {
+                true => std::future::pending().await,
+                false => Verdict::Pass,
+            }
+        })
+    }
+}
+
 struct NeverHides {
     hangs: bool,
 }
