@@ -24,12 +24,13 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::{Arg, ArgMatches, Command};
 use cloud::{Cloud, CloudError, Millis};
-use futures::StreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serving::{Body, Refusal, body, interrupted, listen, listen_arg, with_fallbacks};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -409,13 +410,19 @@ async fn close_forever(house: AuctionHouse) {
     join_all(due_shards().map(|shard| close_shard_forever(&house, shard))).await;
 }
 
-/// A failure is said and tried again: nothing is lost by it.
+/// A failure is said and tried again: nothing is lost by it. So is a panic, which would end all these loops.
 async fn close_shard_forever(house: &AuctionHouse, shard: String) {
     loop {
-        for (what, closing) in house.close_due_in([shard.clone()]).await {
-            if let Err(error) = closing {
-                eprintln!("closing {what}: {error}");
+        let closing = AssertUnwindSafe(house.close_due_in([shard.clone()]));
+        match closing.catch_unwind().await {
+            Ok(closings) => {
+                for (what, closing) in closings {
+                    if let Err(error) = closing {
+                        eprintln!("closing {what}: {error}");
+                    }
+                }
             }
+            Err(_) => eprintln!("closing {shard}: it panicked"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

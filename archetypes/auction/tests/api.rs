@@ -7,14 +7,15 @@ use auction::api::serve_until;
 use auction::domain::Status;
 use auction::tables::DUE_SHARDS;
 use auction::{AuctionHouse, Ends, Layout, NewAuction};
-use chaos::Stuck;
-use cloud::tap::Service;
+use chaos::{Says, Stuck};
+use cloud::tap::{Request, Service, Verdict};
 use futures::StreamExt;
 use house::{HOUR, LASTS, Slow, plain};
 use serde_json::{Value, json};
 use serving::client::Served;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
@@ -489,4 +490,27 @@ async fn the_server_closes_the_others_in_time_while_an_auction_and_a_shard_hang(
     let second = tokio::time::timeout(Duration::from_secs(5), closed(&house, &waves[1]));
     second.await.expect("the second wave");
     assert!(hanging.iter().all(|it| it.met() > 0));
+}
+
+#[tokio::test]
+async fn a_panic_in_one_closing_ends_no_closing_loop() {
+    let house = empty_house(Layout::OneItem).await;
+    let cloud = house.cloud();
+    let mut auctions = Vec::new();
+    for _ in 0..8 {
+        let auction = house.create_auction(plain(cloud)).await.unwrap();
+        auctions.push(auction.auction_id);
+    }
+    let left = AtomicUsize::new(1);
+    let panics = Says(move |request: &Request| {
+        let looks = request.shape().starts_with("Query auctions/due");
+        let hit = looks && left.swap(0, Ordering::SeqCst) == 1;
+        assert!(!hit, "made by this test");
+        Verdict::Pass
+    });
+    let _plan = cloud.tap().install(Arc::new(panics));
+    cloud.clock().advance(HOUR);
+    let _server = serve_house(house.clone()).await;
+    let closed = tokio::time::timeout(Duration::from_secs(10), closed(&house, &auctions));
+    closed.await.expect("the closing loops");
 }
