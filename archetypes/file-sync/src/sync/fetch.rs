@@ -207,12 +207,18 @@ impl Device {
         for (name, value) in &address.headers {
             request = request.header(name, value);
         }
-        let mut answer = request.send().await.map_err(|_| lost())?;
+        let stall = self.settings.stall;
+        let answer = tokio::time::timeout(stall, request.send()).await;
+        let mut answer = answer.map_err(|_| lost())?.map_err(|_| lost())?;
         if !answer.status().is_success() {
             return Err(lost());
         }
         let mut bytes = Vec::with_capacity(chunk.length as usize);
-        while let Some(more) = answer.chunk().await.map_err(|_| lost())? {
+        loop {
+            let more = tokio::time::timeout(stall, answer.chunk()).await;
+            let Some(more) = more.map_err(|_| lost())?.map_err(|_| lost())? else {
+                break;
+            };
             // More than was promised is wrong already; do not read on.
             if bytes.len() + more.len() > chunk.length as usize {
                 return Err(SyncError::Tampered(chunk.hash));

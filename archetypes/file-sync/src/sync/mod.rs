@@ -119,7 +119,8 @@ pub struct Settings {
     pub attempts: u32,
     /// How long it waits before the second attempt; twice as long before each after that.
     pub pause: Duration,
-    /// How long a transfer may stand still. A chunk is sent within it, too.
+    /// How long the store may say nothing. Without a limit, one that accepts and never answers would hold this device
+    /// and the lock of its directory.
     pub stall: Duration,
     /// Whether files are on disk before they have their names.
     pub durable: bool,
@@ -252,11 +253,8 @@ impl Device {
         let folder = blocking(move || Folder::open(&directory, durable, &cutter)).await?;
         let asked = format!("{} of {}, tenant {}", remote, actor.user, actor.tenant);
         let saved = DeviceState::load(&folder)?;
-        // Without limits a store that accepts and never answers holds this device, and its directory's lock.
-        let client = reqwest::Client::builder()
-            .connect_timeout(settings.stall)
-            .read_timeout(settings.stall);
-        let client = client.build().expect("a client without TLS");
+        let client = reqwest::Client::builder().connect_timeout(settings.stall);
+        let client = client.build().expect("a client as by default");
         let http = store.cloud().http(client);
         let mut opened = Self {
             http,

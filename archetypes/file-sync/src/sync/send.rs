@@ -1,6 +1,6 @@
 //! Publishing what changed here: the chunks that the store does not have, then the version.
 
-use super::{Device, SyncError};
+use super::{Device, Settings, SyncError};
 use crate::chunking::Chunked;
 use crate::domain::{
     ChunkHash, ChunkRef, EntryId, FileVersion, Target, UploadRequest, conflict_name,
@@ -14,9 +14,19 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The slowest line that a chunk gets through, in bytes a second. A slower one counts as a store that hangs.
+const SLOWEST_LINE: usize = 16 * 1024;
 
 /// How often an upload is begun anew because it took so long that the store gave it up.
 const MOST_STARTS: usize = 3;
+
+/// How long a chunk may take on its way. What is under way beside it shares its line.
+fn time_to_send(length: usize, settings: &Settings) -> Duration {
+    let shared = length * settings.transfers;
+    settings.stall + Duration::from_secs((shared / SLOWEST_LINE) as u64)
+}
 
 /// What was published after the version that a device remembers.
 enum Before {
@@ -286,9 +296,23 @@ impl Device {
         for (name, value) in &address.headers {
             request = request.header(name, value);
         }
-        match request.send().await {
-            Ok(answer) if answer.status().is_success() => Ok(()),
+        let limit = time_to_send(chunk.length as usize, &self.settings);
+        match tokio::time::timeout(limit, request.send()).await {
+            Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
             _ => Err(SyncError::Transfer("sent")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_line_has_time_for_all_chunks_that_share_it() {
+        let settings = Settings::default();
+        let chunk = settings.sizes.max;
+        let line = chunk * settings.transfers / SLOWEST_LINE;
+        assert!(time_to_send(chunk, &settings) >= Duration::from_secs(line as u64));
     }
 }
