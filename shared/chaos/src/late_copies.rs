@@ -140,7 +140,7 @@ impl<W: World> LateCopies<W> {
                 // A retry may be all that is left to call, so the story's end counts as a place too.
                 for after in 0.. {
                     let told = self.tell(Some((k, fate)), after, landings.len()).await?;
-                    landings.push(told.point);
+                    landings.extend(told.point);
                     if told.over {
                         break;
                     }
@@ -201,10 +201,8 @@ impl<W: World> LateCopies<W> {
         }
         let (calls, point, writes, landed) = {
             let mut seen = lock(&mail.seen);
-            let point = match &seen.kept {
-                Some(what) => format!("{what} lands {after} calls later"),
-                None => "without a late copy".to_owned(),
-            };
+            let kept = seen.kept.as_ref();
+            let point = kept.map(|what| format!("{what} lands {after} calls later"));
             let writes = seen
                 .requests
                 .iter()
@@ -215,13 +213,14 @@ impl<W: World> LateCopies<W> {
             (calls, point, writes, seen.landed.take())
         };
         let harmed = |why| Harmed {
-            point: point.clone(),
+            point: point.clone().unwrap_or("without a late copy".to_owned()),
             why,
             calls: calls.clone(),
             harmless,
         };
         ended.map_err(&harmed)?;
-        if late.is_some() {
+        // A story that made fewer calls this time has nothing that could be late.
+        if late.is_some() && point.is_some() {
             match landed {
                 None => return Err(harmed("no copy of this call could be made".to_owned())),
                 Some(Outcome::NoAnswer(why)) => {
@@ -245,7 +244,7 @@ impl<W: World> LateCopies<W> {
 }
 
 struct Told {
-    point: String,
+    point: Option<String>,
     calls: Vec<String>,
     writes: Vec<usize>,
     /// The copy landed when everything else was over.
