@@ -22,7 +22,9 @@ mod containers {
     use testcontainers::bollard::Docker;
     use testcontainers::bollard::errors::Error::DockerResponseServerError;
     use testcontainers::bollard::exec::{CreateExecOptions, StartExecResults};
-    use testcontainers::bollard::query_parameters::ListContainersOptionsBuilder;
+    use testcontainers::bollard::query_parameters::{
+        ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+    };
     use testcontainers::core::IntoContainerPort;
     use testcontainers::core::client::docker_client_instance;
     use testcontainers::runners::AsyncRunner;
@@ -70,12 +72,15 @@ mod containers {
     const LABEL: &str = "archetypes";
     /// Which process a container serves.
     const OWNER: &str = "archetypes.process";
-    /// How long an image may take to be pulled and its service to start.
+    /// How long the images may take to come from their registry.
+    const PULL: Duration = Duration::from_secs(900);
+    /// How long a service may take to start.
     const START_UP: Duration = Duration::from_secs(180);
     /// The main process of each container: runs the service, and stops it if nothing watches it. This process may be
     /// killed between the container's start and its watch.
-    const RUN: &str = "\"$@\" & service=$!; trap 'kill -TERM $service' TERM; \
-        (sleep 30; [ -e /tmp/watched ] || kill -TERM $service) & \
+    const RUN: &str = "\"$@\" & service=$!; \
+        trap '(sleep 20; kill -KILL $service) & kill -TERM $service' TERM; \
+        (sleep 30; [ -e /tmp/watched ] || kill -TERM 1) & \
         wait $service; wait $service";
     /// Runs in each container beside its service. Its standard input is a connection that this process holds. The
     /// kernel closes the connection when the process ends, by Ctrl-C and `kill -9` too. Then the watch stops the
@@ -129,8 +134,10 @@ mod containers {
             runtime.block_on(async {
                 match start_both().await {
                     Ok((containers, _held)) => {
-                        let _ = tell.send(Ok(containers));
-                        std::future::pending::<()>().await;
+                        // A caller that has gone will not ask for these; the next one starts its own.
+                        if tell.send(Ok(containers)).is_ok() {
+                            std::future::pending::<()>().await;
+                        }
                     }
                     Err(error) => drop(tell.send(Err(error.to_string()))),
                 }
@@ -151,7 +158,9 @@ mod containers {
         remove_what_never_started(&engine).await?;
         // Both images first: one that cannot be had leaves no container of the other.
         let [localstack, redis] = [&LOCALSTACK, &REDIS].map(|service| prepare(&engine, service));
-        let (localstack, redis) = tokio::try_join!(localstack, redis)?;
+        let pulled = async { tokio::try_join!(localstack, redis) };
+        let pulled = tokio::time::timeout(PULL, pulled).await;
+        let (localstack, redis) = pulled.map_err(|_| "the images did not come")??;
         let (localstack, redis) = tokio::try_join!(
             Watched::start(&engine, &LOCALSTACK, localstack),
             Watched::start(&engine, &REDIS, redis),
@@ -270,7 +279,8 @@ mod containers {
             let created = Duration::from_secs(container.created.unwrap_or(0).try_into()?);
             if let Some(id) = container.id.filter(|_| created + MINUTE < now) {
                 // Another process may have removed it, and without it all is well.
-                let _ = engine.remove_container(&id, None).await;
+                let with_volumes = RemoveContainerOptionsBuilder::new().v(true).build();
+                let _ = engine.remove_container(&id, Some(with_volumes)).await;
             }
         }
         Ok(())

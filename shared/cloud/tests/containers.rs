@@ -1,4 +1,5 @@
-//! No way to end a process leaves its containers behind. Needs a Docker engine, and not the program `docker`:
+//! No way to end a process leaves a container of it running. One that was made and never started, since the process
+//! was killed in between, is removed by the next process. Needs a Docker engine, and not the program `docker`:
 //!
 //! ```text
 //! cargo test -p cloud --features docker --test containers
@@ -138,8 +139,12 @@ fn signal(user: &Child, signal: &str) {
     );
 }
 
+/// Those that run.
 async fn containers_of(engine: &Docker, process: u32) -> Vec<String> {
-    let filters = HashMap::from([("label", vec![format!("archetypes.process={process}")])]);
+    let filters = HashMap::from([
+        ("label", vec![format!("archetypes.process={process}")]),
+        ("status", vec!["running".to_owned()]),
+    ]);
     let of_it = ListContainersOptionsBuilder::new()
         .all(true)
         .filters(&filters);

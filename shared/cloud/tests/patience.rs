@@ -219,31 +219,37 @@ async fn errors_of_s3_are_told_apart() {
     }
 }
 
-/// Two accounts share one space of bucket names. A stranger's bucket is refused before a byte goes there.
 /// The first bytes of an object come, and then nothing.
 #[tokio::test]
 async fn a_transfer_that_stalls_is_given_up() {
     let cloud = cloud::connect_for_tests().await.unwrap();
-    let cloud = cloud.with_patience(Patience::SHORT);
+    let cloud = cloud.with_patience(Patience {
+        stall: Duration::from_millis(200),
+        ..Patience::DEFAULT
+    });
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", server.local_addr().unwrap());
     let stalls = tokio::spawn(async move {
-        let (mut stream, _) = server.accept().await.unwrap();
-        let mut request = [0; 4096];
-        let _ = stream.read(&mut request).await.unwrap();
-        let begins = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nten bytes.";
-        stream.write_all(begins).await.unwrap();
-        pending::<()>().await;
+        let mut open = Vec::new();
+        loop {
+            let (mut stream, _) = server.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await.unwrap();
+            let begins = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nten bytes.";
+            stream.write_all(begins).await.unwrap();
+            open.push(stream);
+        }
     });
     let config = cloud.s3().config().to_builder().endpoint_url(address);
     let s3 = aws_sdk_s3::Client::from_conf(config.build());
     let answer = s3.get_object().bucket("files").key("k").send().await;
     let read = answer.unwrap().body.collect();
-    let read = tokio::time::timeout(Duration::from_secs(5), read).await;
+    let read = tokio::time::timeout(Duration::from_secs(10), read).await;
     assert!(read.expect("the transfer still waits").is_err());
     stalls.abort();
 }
 
+/// Two accounts share one space of bucket names. A stranger's bucket is refused before a byte goes there.
 #[tokio::test]
 async fn a_bucket_of_a_stranger_is_refused() {
     struct Taken(&'static str);
