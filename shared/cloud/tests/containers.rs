@@ -48,7 +48,7 @@ async fn main() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         println!(
-            "{way}: no container is left {:.1} s after the end ({:.1} s in all)",
+            "{way}: no container of it runs {:.1} s after the end ({:.1} s in all)",
             ended.elapsed().as_secs_f64(),
             began.elapsed().as_secs_f64()
         );
