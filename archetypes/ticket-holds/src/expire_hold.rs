@@ -174,7 +174,7 @@ impl BoxOffice {
         let mut under_way = HashSet::new();
         let mut waiting = VecDeque::new();
         let mut looking = FuturesUnordered::new();
-        let mut pass = pin!(self.all_due(Duration::ZERO));
+        let mut pass = pin!(self.pages_after(Duration::ZERO, every_shard()));
         loop {
             while looking.len() < PLACES
                 && let Some(booking_id) = waiting.pop_front()
@@ -183,14 +183,17 @@ impl BoxOffice {
                 looking.push(async move { (booking_id, look.await) });
             }
             tokio::select! {
-                // A pass is begun when nothing waits, so it finds no more than the index holds.
+                // A page is read when nothing waits, so no more than a page of each shard does.
                 due = &mut pass, if waiting.is_empty() => {
                     for (shard, fault) in due.failed {
                         failed(&shard, &fault.into());
                     }
                     let found = due.found.into_iter();
                     waiting.extend(found.filter(|id| under_way.insert(id.clone())));
-                    pass.set(self.all_due(REST));
+                    pass.set(match due.more.is_empty() {
+                        true => self.pages_after(REST, every_shard()),
+                        false => self.pages_after(Duration::ZERO, due.more),
+                    });
                 }
                 Some((booking_id, ended)) = looking.next() => {
                     under_way.remove(&booking_id);
@@ -202,19 +205,9 @@ impl BoxOffice {
         }
     }
 
-    /// All that the index says needs a look, after a rest.
-    async fn all_due(&self, rest: Duration) -> Due {
+    async fn pages_after(&self, rest: Duration, shards: Vec<Shard>) -> Due {
         tokio::time::sleep(rest).await;
-        let now = self.now();
-        let mut all = Due::default();
-        let mut shards = every_shard();
-        while !shards.is_empty() {
-            let due = self.next_pages(shards, now).await;
-            all.found.extend(due.found);
-            all.failed.extend(due.failed);
-            shards = due.more;
-        }
-        all
+        self.next_pages(shards, self.now()).await
     }
 
     /// The next page of each of these shards, all at once.
