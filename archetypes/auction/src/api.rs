@@ -430,11 +430,15 @@ async fn close_shard_forever(house: &AuctionHouse, shard: String) {
 
 async fn publish_forever(mut publisher: Publisher) {
     loop {
-        match publisher.publish_new().await {
-            Ok(0) => tokio::time::sleep(Duration::from_millis(200)).await,
-            Ok(_) => {}
-            Err(error) => {
-                eprintln!("publishing: {error}");
+        let publishing = AssertUnwindSafe(publisher.publish_new());
+        match publishing.catch_unwind().await {
+            Ok(Ok(0)) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Ok(Ok(_)) => {}
+            failed => {
+                match failed {
+                    Ok(Err(error)) => eprintln!("publishing: {error}"),
+                    _ => eprintln!("publishing: it panicked"),
+                }
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -8,8 +8,9 @@ use crate::tables::DUE_SHARDS;
 use crate::{AuctionError, AuctionHouse};
 use cloud::item::{n, s};
 use cloud::{CloudError, Item, Millis};
-use futures::StreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 const DUE: &str = "due_shard = :shard AND end_time <= :now";
@@ -56,8 +57,10 @@ impl AuctionHouse {
                 }
             }
             let closings = due.into_iter().map(|auction_id| async move {
-                let closing = patient(self.close_auction(&auction_id)).await;
-                (auction_id, closing)
+                let closing = AssertUnwindSafe(patient(self.close_auction(&auction_id)));
+                let closing = closing.catch_unwind().await;
+                let panicked = |_| Err(CloudError::Other("it panicked".into()).into());
+                (auction_id, closing.unwrap_or_else(panicked))
             });
             let closings = futures::stream::iter(closings).buffer_unordered(AT_ONCE);
             looked_at.extend(closings.collect::<Vec<_>>().await);
