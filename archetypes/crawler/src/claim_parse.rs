@@ -1,6 +1,8 @@
 //! Claim parse run: what was fetched becomes a second lease, with the same fence.
 
-use crate::domain::{GRACE_MS, LEASE_MS, MAX_ATTEMPTS, Status, UrlMetadataState};
+use crate::domain::{
+    GRACE_MS, LEASE_MS, LONGEST_BACKOFF_MS, MAX_ATTEMPTS, Status, UrlMetadataState,
+};
 use crate::items::{failed_lane, settled, status, watch_lane};
 use crate::queue::{Message, UrlParseRunState};
 use crate::{ATTEMPTS, Crawler, CrawlerError};
@@ -51,6 +53,13 @@ const KEEP: &str = "SET lease_expires_at = :until, lane_at = :due";
 
 const FAIL: &str = "SET #status = :failed, reason = :why, lane = :lane, lane_at = :now";
 
+/// A parse that did not work out has a pause before the next one. A page that was never parsed has none: its
+/// `not_before` is by the clock of its fetcher. Nor has one whose pause is longer than any, by a clock that was wrong.
+fn is_put_off(url: &UrlMetadataState, now: Millis) -> bool {
+    let was_tried = url.parse_attempts > 0 || url.waits > 0;
+    was_tried && (1..=LONGEST_BACKOFF_MS).contains(&(url.not_before - now))
+}
+
 impl Crawler {
     /// Claims what a message is about, for `owner`.
     pub async fn claim_parse(
@@ -67,7 +76,7 @@ impl Crawler {
                 return Ok(ClaimedParse::Echo);
             };
             match (url.status, url.lease_expires_at) {
-                (Status::Fetched, _) if url.not_before > now => {
+                (Status::Fetched, _) if is_put_off(&url, now) => {
                     return Ok(ClaimedParse::TooEarly { at: url.not_before });
                 }
                 (Status::Fetched, _) => {}

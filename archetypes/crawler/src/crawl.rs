@@ -353,9 +353,10 @@ async fn open_again(crawler: &Crawler, before: Millis) -> Result<()> {
         if opened.iter().all(|(_, opened)| opened.is_ok()) {
             return Ok(());
         }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     for (what, opened) in crawler.recrawl(0..SHARDS, before).await {
-        opened.with_context(|| format!("cannot fetch {what} again; what was opened stays so"))?;
+        opened.with_context(|| format!("{what} was not fetched again"))?;
     }
     Ok(())
 }
@@ -487,10 +488,13 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
     let web = Web::new(&cloud, guard, Https::MachineRoots)?;
     let crawler = Crawler::connect(cloud.clone(), web, rules).await?;
     crawler.add_seed(url.as_str()).await?;
-    if let Some(seconds) = args.get_one::<u32>("again-after") {
-        let before = cloud.now() - Millis::from(*seconds) * 1_000;
-        open_again(&crawler, before).await?;
-    }
+    let opened = match args.get_one::<u32>("again-after") {
+        Some(seconds) => {
+            let before = cloud.now() - Millis::from(*seconds) * 1_000;
+            open_again(&crawler, before).await
+        }
+        None => Ok(()),
+    };
     let counts = Arc::new(Counts::default());
     counts.found.store(1, Ordering::Relaxed);
     let settings = Settings {
@@ -534,6 +538,8 @@ async fn crawl(cloud: Cloud, args: ArgMatches) -> Result<()> {
             println!("written to {}", out.display());
         }
     }
+    // What could be opened is crawled all the same.
+    opened?;
     if !crawled.finished {
         bail!("interrupted; with --data DIR, the same command goes on where this one stopped");
     }

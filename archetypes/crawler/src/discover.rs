@@ -56,7 +56,7 @@ const SHORTEN_GUARD: &str =
 const SHORTEN: &str = "SET #depth = :depth, redirects = :redirects";
 /// What was parsed with less to go is parsed again: its links are now within reach.
 const REOPEN: &str = "SET #depth = :depth, redirects = :redirects, #status = :fetched, \
-     parse_attempts = :none, not_before = :now, lane = :watch, lane_at = :due";
+     parse_attempts = :none, waits = :none, not_before = :now, lane = :watch, lane_at = :due";
 
 impl Crawler {
     /// Writes down a URL, if it is new. The message is another call: see [`Crawler::expand`] and

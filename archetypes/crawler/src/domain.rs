@@ -43,6 +43,8 @@ pub const MAX_RETRY_AFTER_MS: Millis = 3_600_000;
 
 /// The pause before the second attempt; it doubles with each.
 pub const BACKOFF_MS: Millis = 2_000;
+/// The longest pause after failures.
+pub const LONGEST_BACKOFF_MS: Millis = BACKOFF_MS << 10;
 
 /// How long a robots.txt is believed: RFC 9309 says a day at most.
 pub const ROBOTS_MS: Millis = 86_400_000;

@@ -319,14 +319,18 @@ impl Crawler {
         }
         let mut guests = BTreeMap::new();
         let followed = self.follow_robots(&turn, owner, &mut guests).await;
-        // Whatever came of it, the guests' turns end here, and their pauses begin.
-        let mut released = Ok(());
-        for Guest { turn, asked } in guests.into_values() {
-            let ended = self.leave_alone(&turn.host, &turn.turn_id, turn.ends_at, asked);
-            released = released.and(ended.await);
-        }
-        // A guest's fault takes nothing from what the host itself said: that is written first.
-        let asked = self.hear_robots(&turn, followed?).await;
+        // Whatever came of it, the guests' turns end here, and their pauses begin. What the host itself said is
+        // written beside that: neither waits for the other's write, nor is lost by its fault.
+        let release = async {
+            let mut released = Ok(());
+            for Guest { turn, asked } in guests.into_values() {
+                let ended = self.leave_alone(&turn.host, &turn.turn_id, turn.ends_at, asked);
+                released = released.and(ended.await);
+            }
+            released
+        };
+        let hear = async { self.hear_robots(&turn, followed?).await };
+        let (asked, released) = futures::join!(hear, release);
         released?;
         asked
     }

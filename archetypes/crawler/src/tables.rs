@@ -69,7 +69,11 @@ const URL_ATTRIBUTES: &[Attribute] = &[
         "fetches begun, without those that the host put off",
     ),
     attribute("parse_attempts", "0", "parses begun since the last fetch"),
-    attribute("waits", "0", "how often the host said \"later\""),
+    attribute(
+        "waits",
+        "0",
+        "how often the host said \"later\", or the store failed, since the last fetch",
+    ),
     attribute(
         "not_before",
         "1767225600000",
