@@ -234,20 +234,26 @@ impl Worker {
     }
 
     /// Extends the lease three times in its length; ends when it is lost. A heartbeat that fails, or has no answer by
-    /// half of the time to the next one, is made again with that: there is time for one more, since the lease ends
+    /// two thirds of the time to the next one, is made again with that: there is time for one more, since the lease ends
     /// as the third would be due.
     async fn lose_lease(&self, run: &Run) {
         let pace = Duration::from_millis((run.job.lease_ms / 3) as u64);
         let mut beats = tokio::time::interval(pace);
         beats.tick().await;
         let mut expires = run.execution.lease_expires_at.unwrap_or_default();
+        let left = |expires: Millis| {
+            let left = expires - self.scheduler.now();
+            Duration::from_millis(left.max(0) as u64)
+        };
         loop {
-            beats.tick().await;
-            let now = self.scheduler.now();
-            if now >= expires {
-                return;
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(left(expires)) => return,
+                _ = beats.tick() => {}
             }
-            match tokio::time::timeout(pace / 2, self.scheduler.extend_lease(run)).await {
+            let now = self.scheduler.now();
+            let limit = left(expires).min(pace * 2 / 3);
+            match tokio::time::timeout(limit, self.scheduler.extend_lease(run)).await {
                 Ok(Ok(Finish::Done)) => {
                     expires = now + run.job.lease_ms;
                     self.scheduler.keep_hidden(run).await;

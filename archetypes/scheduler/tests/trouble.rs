@@ -491,7 +491,7 @@ async fn open_by_the_clock() -> Office {
     open_on(cloud::connect_with(options).await.unwrap()).await
 }
 
-/// Ends two leases and a half after it began.
+/// Takes longer than the leases of the tests that use it.
 struct Lasts;
 
 impl Handler for Lasts {
@@ -513,7 +513,7 @@ async fn a_heartbeat_that_cannot_hide_its_message_keeps_its_lease() {
         let office = open_by_the_clock().await;
         let now = office.now();
         let job = NewJob {
-            lease_ms: 1_000,
+            lease_ms: 1_500,
             ..NewJob::new("job", "acme", Schedule::Once { at: now })
         };
         office.scheduler.create_job(job).await.unwrap();
