@@ -76,6 +76,9 @@ pub struct Harmed {
     pub harmless: usize,
 }
 
+/// How often a story is told again that did not come as far as before.
+const TOLD_AGAIN: usize = 5;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     SentAgain,
@@ -138,10 +141,23 @@ impl<W: World> LateCopies<W> {
         for k in plain.writes.iter().copied() {
             for fate in [Fate::SentAgain, Fate::SenderDies] {
                 // A retry may be all that is left to call, so the story's end counts as a place too.
-                for after in 0.. {
+                let (mut after, mut without) = (0, 0);
+                loop {
                     let told = self.tell(Some((k, fate)), after, landings.len()).await?;
+                    // A story may make fewer calls this time. It is told again.
+                    without = if told.point.is_none() { without + 1 } else { 0 };
+                    if without > TOLD_AGAIN {
+                        return Err(Harmed {
+                            point: "without a late copy".to_owned(),
+                            why: format!("the story no longer makes its call {k}"),
+                            calls: told.calls,
+                            harmless: landings.len(),
+                        });
+                    }
+                    after += usize::from(told.point.is_some());
+                    let over = told.over && told.point.is_some();
                     landings.extend(told.point);
-                    if told.over {
+                    if over {
                         break;
                     }
                 }
@@ -219,7 +235,6 @@ impl<W: World> LateCopies<W> {
             harmless,
         };
         ended.map_err(&harmed)?;
-        // A story that made fewer calls this time has nothing that could be late.
         if late.is_some() && point.is_some() {
             match landed {
                 None => return Err(harmed("no copy of this call could be made".to_owned())),
