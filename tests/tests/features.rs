@@ -9,7 +9,8 @@ const SERVICES: [(&str, &str); 5] = [
     (".s3()", "aws-sdk-s3"),
     (".sqs()", "aws-sdk-sqs"),
     (".streams()", "aws-sdk-dynamodbstreams"),
-    (".redis()", "redis"),
+    // Shared, made anew, or for subscribing.
+    (".redis", "redis"),
     (".http(", "reqwest-middleware"),
 ];
 

@@ -1,5 +1,5 @@
 //! No way to end a process leaves a container of it running. One that was made and never started, since the process
-//! was killed in between, is removed by the next process. Needs a Docker engine, and not the program `docker`:
+//! was killed in between, is removed by a process that begins a minute later. Needs a Docker engine, and not the program `docker`:
 //!
 //! ```text
 //! cargo test -p cloud --features docker --test containers
@@ -39,7 +39,7 @@ async fn main() {
         let id = user.id();
         user.wait().unwrap();
         let ended = Instant::now();
-        while !containers_of(&engine, id).await.is_empty() {
+        while !with_status(&engine, id, &["running"]).await.is_empty() {
             assert!(
                 ended.elapsed() < GONE_WITHIN,
                 "{way}: {:?} are still there",
@@ -139,11 +139,14 @@ fn signal(user: &Child, signal: &str) {
     );
 }
 
-/// Those that run.
 async fn containers_of(engine: &Docker, process: u32) -> Vec<String> {
+    with_status(engine, process, &["created", "running", "removing"]).await
+}
+
+async fn with_status(engine: &Docker, process: u32, status: &[&str]) -> Vec<String> {
     let filters = HashMap::from([
         ("label", vec![format!("archetypes.process={process}")]),
-        ("status", vec!["running".to_owned()]),
+        ("status", status.iter().map(ToString::to_string).collect()),
     ]);
     let of_it = ListContainersOptionsBuilder::new()
         .all(true)
