@@ -4,6 +4,7 @@
 use crate::domain::{Status, UrlMetadataState};
 use crate::page;
 use crate::queue::{Message, UrlFrontierState, UrlParseRunState};
+use crate::robots::aside;
 use crate::site::{Site, generated};
 use crate::tables::SHARDS;
 use crate::worker::Worked;
@@ -333,8 +334,7 @@ async fn collect_one(
         return Ok(crawled);
     };
     let (hash, redirects) = (row.url_hash.clone(), row.redirect_to.is_some());
-    let read = tokio::task::spawn_blocking(move || (page::read(&row, &body), body));
-    let (page, body) = read.await?;
+    let (page, body) = aside(move || (page::read(&row, &body), body)).await?;
     crawled.title = page.text.title;
     crawled.links = page.links.iter().map(|(url, _)| url.to_string()).collect();
     if let Some(out) = out.filter(|_| !redirects) {
@@ -348,17 +348,21 @@ async fn collect_one(
 
 /// Opens what was fetched before then. What fails is tried again: a recrawl has no sweeper behind it.
 async fn open_again(crawler: &Crawler, before: Millis) -> Result<()> {
-    for _ in 0..2 {
+    let mut tries = 1;
+    loop {
         let opened = crawler.recrawl(0..SHARDS, before).await;
-        if opened.iter().all(|(_, opened)| opened.is_ok()) {
-            return Ok(());
+        let mut failed = opened
+            .into_iter()
+            .filter_map(|(what, opened)| Some((what, opened.err()?)));
+        match failed.next() {
+            None => return Ok(()),
+            Some((what, fault)) if tries == 3 => {
+                return Err(fault).with_context(|| format!("{what} was not fetched again"));
+            }
+            Some(_) => tokio::time::sleep(Duration::from_secs(1)).await,
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tries += 1;
     }
-    for (what, opened) in crawler.recrawl(0..SHARDS, before).await {
-        opened.with_context(|| format!("{what} was not fetched again"))?;
-    }
-    Ok(())
 }
 
 /// SQS counts in seconds, so a worker waits in place for less. With more, a host with a long pause would have all the

@@ -44,7 +44,12 @@ pub const MAX_RETRY_AFTER_MS: Millis = 3_600_000;
 /// The pause before the second attempt; it doubles with each.
 pub const BACKOFF_MS: Millis = 2_000;
 /// The longest pause after failures.
-pub const LONGEST_BACKOFF_MS: Millis = BACKOFF_MS << 10;
+pub const LONGEST_BACKOFF_MS: Millis = backoff(u32::MAX);
+
+/// The pause after so many failures before the last one.
+pub const fn backoff(earlier: u32) -> Millis {
+    BACKOFF_MS << if earlier < 10 { earlier } else { 10 }
+}
 
 /// How long a robots.txt is believed: RFC 9309 says a day at most.
 pub const ROBOTS_MS: Millis = 86_400_000;
@@ -326,8 +331,9 @@ pub fn after_failure(attempts: u32, now: Millis) -> AfterFailure {
     if attempts >= MAX_ATTEMPTS {
         return AfterFailure::GiveUp;
     }
-    let pause = BACKOFF_MS << attempts.saturating_sub(1).min(10);
-    AfterFailure::Retry { at: now + pause }
+    AfterFailure::Retry {
+        at: now + backoff(attempts.saturating_sub(1)),
+    }
 }
 
 /// How long to leave a host alone after a request.

@@ -6,8 +6,8 @@
 use crate::canonical::{hex, link, plain};
 use crate::discover::Found;
 use crate::domain::{
-    BACKOFF_MS, DomainPolicyState, FetchDecision, Kind, MAX_RETRY_AFTER_MS, ROBOTS_ATTEMPTS,
-    ROBOTS_MS, Robots, UrlMetadataState, Verdict, delay,
+    DomainPolicyState, FetchDecision, Kind, MAX_RETRY_AFTER_MS, ROBOTS_ATTEMPTS, ROBOTS_MS, Robots,
+    UrlMetadataState, Verdict, backoff, delay,
 };
 use crate::items::settled;
 use crate::politeness::Turn;
@@ -260,7 +260,7 @@ struct Learned {
 const MANY_BYTES: usize = 50_000;
 
 /// Does this on a thread that no other work waits for.
-async fn aside<T: Send + 'static>(
+pub(crate) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, CloudError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -557,7 +557,7 @@ impl Crawler {
     ) -> Result<Asked, CrawlerError> {
         let now = self.now();
         let failures = turn.host.robots_failures + 1;
-        let pause = (BACKOFF_MS << failures.min(10))
+        let pause = backoff(failures)
             .max(delay(self.rules.delay_ms, turn.host.crawl_delay_ms))
             .max(retry_after_ms.unwrap_or(0));
         let pause = pause.min(MAX_RETRY_AFTER_MS);

@@ -4,12 +4,12 @@
 
 use crate::claim_fetch::{ClaimedFetch, FetchRun};
 use crate::claim_parse::{ClaimedParse, ParseRun};
-use crate::domain::{BACKOFF_MS, GRACE_MS, MAX_RETRY_AFTER_MS, MAX_WAITS, TURN_MS};
+use crate::domain::{GRACE_MS, MAX_RETRY_AFTER_MS, MAX_WAITS, TURN_MS, backoff};
 use crate::mark_fetched::{After, Fetched, Finish};
 use crate::mark_parsed::Parsed;
 use crate::page;
 use crate::queue::{Message, UrlFrontierState, UrlParseRunState};
-use crate::robots::Asked;
+use crate::robots::{Asked, aside};
 use crate::web::{Answer, NoAnswer, Validators};
 use crate::{ATTEMPTS, Crawler, CrawlerError};
 use cloud::{CloudError, Millis};
@@ -202,9 +202,7 @@ impl Crawler {
     fn after_fault(&self, waits: u32, fault: &CrawlerError) -> Option<Millis> {
         match fault {
             CrawlerError::Fault(CloudError::Corrupt(_)) => None,
-            CrawlerError::Fault(_) if waits < MAX_WAITS => {
-                Some(self.now() + (BACKOFF_MS << waits.min(10)))
-            }
+            CrawlerError::Fault(_) if waits < MAX_WAITS => Some(self.now() + backoff(waits)),
             _ => None,
         }
     }
@@ -353,10 +351,9 @@ impl Crawler {
                 Finish::Stale => Worked::Stale,
             });
         };
-        // Not on a thread that others wait for: two megabytes of tags take a while.
+        // Two megabytes of tags take a while.
         let row = run.url.clone();
-        let page = tokio::task::spawn_blocking(move || page::read(&row, &body));
-        let page = page.await.map_err(CloudError::bug)?;
+        let page = aside(move || page::read(&row, &body)).await?;
         let text = serde_json::to_vec(&page.text).map_err(CloudError::corrupt)?;
         if !self.keep_parse(&mut run).await? {
             return Ok(Worked::Stale);

@@ -144,22 +144,24 @@ impl<W: World> LateCopies<W> {
                 let (mut after, mut without) = (0, 0);
                 loop {
                     let told = self.tell(Some((k, fate)), after, landings.len()).await?;
-                    // A story may make fewer calls this time. It is told again.
-                    without = if told.point.is_none() { without + 1 } else { 0 };
-                    if without > TOLD_AGAIN {
-                        return Err(Harmed {
-                            point: "without a late copy".to_owned(),
-                            why: format!("the story no longer makes its call {k}"),
-                            calls: told.calls,
-                            harmless: landings.len(),
-                        });
-                    }
-                    after += usize::from(told.point.is_some());
-                    let over = told.over && told.point.is_some();
-                    landings.extend(told.point);
-                    if over {
+                    let Some(point) = told.point else {
+                        // A story may make fewer calls this time. It is told again.
+                        if without == TOLD_AGAIN {
+                            return Err(Harmed {
+                                point: "without a late copy".to_owned(),
+                                why: format!("the story no longer makes its call {k}"),
+                                calls: told.calls,
+                                harmless: landings.len(),
+                            });
+                        }
+                        without += 1;
+                        continue;
+                    };
+                    landings.push(point);
+                    if told.over {
                         break;
                     }
+                    (after, without) = (after + 1, 0);
                 }
             }
         }
