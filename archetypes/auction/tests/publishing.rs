@@ -621,7 +621,7 @@ impl Nodes {
         }
     }
 
-    /// The auction closes, and whoever is there says the rest. Gives how many events were said twice.
+    /// The auction closes, and the nodes that live say the rest. Gives how many events were said twice.
     async fn all_is_heard_once_and_in_order(self: Arc<Self>) -> Result<usize, String> {
         let late = &self.beside.late;
         late.close_auction(&self.beside.id).await.unwrap();

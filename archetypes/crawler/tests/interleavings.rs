@@ -375,7 +375,7 @@ async fn a_turn_that_ends_at_any_moment_is_not_ended_by_the_worker_that_lost_it(
         let host = desk.town.policy("http://site.test").await;
         let seconds = host.turn_id.ends_with("#second");
         match told[1].1.as_str() {
-            // It has not ended its turn, so nobody else did.
+            // It has not ended its turn, so the first worker must not have ended it.
             "has it" if !seconds || host.turn_ends_at.is_none() => Err(format!("{host:?}")),
             "too early" if seconds => Err(format!("{host:?}")),
             _ => Ok(label(&told)),

@@ -1017,7 +1017,7 @@ async fn the_map_of_twenty_thousand_seats_is_read_by_query_pages() {
     // A little more or less with the length of ids.
     assert!((140.0..200.0).contains(&before), "{before}");
     assert!((300.0..400.0).contains(&held), "{held}");
-    // At three units for a seat that nobody has held before, 333 a second.
+    // A seat's first hold costs three units: 333 a second.
     assert!(
         (4_800..=5_000).contains(&window.seats.len()),
         "{}",
